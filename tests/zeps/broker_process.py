@@ -70,6 +70,10 @@ class BrokerProcess:
                 return int(line.split()[1]) * 1024
         raise AssertionError("the system does not tell")
 
+    def check(self) -> None:
+        """Raise AssertionError if the process has ended by itself."""
+        assert self._process.exitcode in (None, -signal.SIGKILL), f"it has ended with {self._process.exitcode}"
+
     def kill(self) -> None:
         """Kill the process."""
         os.kill(self.pid, signal.SIGKILL)

@@ -91,7 +91,9 @@ def test_a_block_is_the_deliver_messages_in_frames(frames: list[bytes], first: i
     assert (made.first, made.last, made.count) == (first, first + len(frames) - 1, len(frames))
     assert made.credit == sum(map(len, bodies))
     assert made.bodies == bodies
-    assert made.crc == crc32(made.octets) == made.crc
+    middle = len(made.octets) // 2
+    for start, stop in [(0, len(made.octets)), (middle, len(made.octets)), (middle, len(made.octets))]:
+        assert made.crc(start, stop) == crc32(made.octets[start:stop])
 
 
 @pytest.mark.spec("ZEP-05")

@@ -35,6 +35,7 @@ from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.store.members import LIMIT, PERIOD
 from zambezi.zeps.store.stream_log import LogSettings
 from zambezi.zmtp import intake
 from zambezi.zmtp.keys import KeyPair, read_pair
@@ -341,7 +342,15 @@ def store_of(store: StoreConfig) -> StoreOptions | None:
     if not store.url:
         return None
     log = LogSettings(commit=store.commit, chunk=store.chunk)
-    return StoreOptions(url=store.url, options=store.options, log=log, endpoint=store.endpoint, cache=store.cache)
+    return StoreOptions(
+        url=store.url,
+        options=store.options,
+        log=log,
+        endpoint=store.endpoint,
+        period=store.heartbeat,
+        limit=store.heartbeat * LIMIT / PERIOD,
+        cache=store.cache,
+    )
 
 
 def policy_of(journal: JournalConfig) -> Policy:

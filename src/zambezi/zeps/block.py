@@ -58,7 +58,7 @@ class Block:
     that was compacted, has some of them.
     """
 
-    __slots__ = ("_bodies", "_crc", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
+    __slots__ = ("_bodies", "_crcs", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
 
     def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int, stride: int = 0) -> None:
         self.first = first
@@ -69,14 +69,16 @@ class Block:
         self._stride = stride  # the distance between two messages, if it is known to be the same for all
         self._parsed: tuple[Sequence[int], list[bytes]] | None = None
         self._bodies: list[bytes] | None = None
-        self._crc: int | None = None
+        self._crcs: dict[tuple[int, int], int] | None = None
 
-    @property
-    def crc(self) -> int:
-        """The CRC-32 of the bytes. It is computed once, for the object store and for the journal."""
-        if self._crc is None:
-            self._crc = crc32(self.octets)
-        return self._crc
+    def crc(self, start: int, stop: int) -> int:
+        """Return the CRC-32 of some of the bytes. It is computed once, for the object store and for the journal."""
+        if self._crcs is None:
+            self._crcs = {}
+        found = self._crcs.get((start, stop))
+        if found is None:
+            found = self._crcs[start, stop] = crc32(memoryview(self.octets)[start:stop])
+        return found
 
     @property
     def starts(self) -> Sequence[int]:

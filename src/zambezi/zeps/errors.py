@@ -60,6 +60,10 @@ class StoreError(ZepsError):
     """The object store cannot be used."""
 
 
+class StoreSilent(StoreError):
+    """The object store does not answer: it may answer later."""
+
+
 class StoreDamaged(StoreError):
     """An object in the store is missing, or has bytes that no broker writes."""
 
@@ -77,12 +81,12 @@ class BrokerError(ZepsError):
 
 
 class Moved(BrokerError):
-    """Another broker serves the stream; clients that know this answer go there."""
+    """Another broker serves the stream, or this one cannot now; clients that know this answer go to another one."""
 
     PREFIX: ClassVar = "moved:"
 
-    def __init__(self, endpoint: str = "") -> None:
-        super().__init__(f"{self.PREFIX} {endpoint}".rstrip())
+    def __init__(self, endpoint: str = "", reason: str = "") -> None:
+        super().__init__(f"{self.PREFIX} {endpoint or reason}".rstrip())
         self.endpoint = endpoint  # empty if it is not known: the client asks another broker, or the same one later
 
 

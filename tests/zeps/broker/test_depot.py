@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import IDENTITY, Depot, StoreOptions
-from zambezi.zeps.errors import BrokerError, TimedOut
+from zambezi.zeps.errors import BrokerError, StoreSilent, TimedOut
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.identity import is_cached
 from zambezi.zeps.sync import Client
@@ -23,7 +24,9 @@ from zambezi.zeps.sync import Client
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.catalog import find_stream
+from zambezi.zeps.store.catalog import find_stream, make_stream
+from zambezi.zeps.store.cluster import Cluster, Located
+from zambezi.zeps.store.commands import Procedure, Wait
 from zambezi.zeps.store.copying import end_of, settle
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.shell import ObjectStore
@@ -194,6 +197,24 @@ def test_another_stream_of_the_same_name_is_not_touched(tmp_path: Path) -> None:
         assert local.open("prices").last == 1
 
 
+def test_a_stream_that_another_broker_makes_at_the_same_time_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = tmp_path / "store"
+    incarnation = uuid4()
+    upload = Depot._upload
+
+    def be_late(depot: Depot, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
+        depot.remote.run(make_stream(name, incarnation, {}))
+        return upload(depot, name, directory, settings)
+
+    monkeypatch.setattr(Depot, "_upload", be_late)
+    with stored(tmp_path / "data", url) as (broker, client):
+        publish(client, b"1")
+        assert bodies(client) == [b"1"]
+        assert broker.engine.streams[0].journal.incarnation == incarnation
+
+
 def test_a_cache_that_lost_its_end_is_made_again(tmp_path: Path) -> None:
     data, url = tmp_path / "data", tmp_path / "store"
     with stored(data, url) as (_, client):
@@ -221,6 +242,28 @@ def test_a_store_that_fails_is_a_problem_and_is_asked_again(tmp_path: Path, monk
 
 def _fail(_store: ObjectStore, _request: object) -> None:
     raise OSError("down")
+
+
+def test_a_client_that_asks_for_a_stream_waits_while_the_store_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stored(tmp_path / "data", tmp_path / "store") as (_, client):
+        publish(client, b"1")
+    located = Cluster.locate
+    failures = iter([StoreSilent("the store is down")])
+
+    def locate(cluster: Cluster, name: str) -> Procedure[Located]:
+        yield Wait(0.01)
+        for failure in failures:
+            raise failure
+        return (yield from located(cluster, name))
+
+    monkeypatch.setattr(Cluster, "locate", locate)
+    with stored(tmp_path / "data", tmp_path / "store") as (_, client):
+        other = client.stream("other")
+        other.publish("key", b"1")
+        other.flush(PATIENCE)  # the client has asked again
+    assert next(failures, None) is None
 
 
 def test_settings_do_not_move_a_stream_while_the_broker_runs(tmp_path: Path) -> None:

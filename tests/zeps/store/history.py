@@ -46,15 +46,20 @@ class History:
         )
         times = [time for time, _ in facts]
         reached = list(accumulate((sequence for _, sequence in facts), max))
+        newest = [0.0, *accumulate((self.begun[log[one]] if one in log else 0.0 for one in _up_to(log)), max)]
         for begun, end, last in self._reads:
             if last < (least := _reached_before(times, reached, begun)):
                 return f"a read that began at {begun:.3f} found {last}, and {least} was known before"
-            if any(self.begun[log[sequence]] > end for sequence in range(1, last + 1) if sequence in log):
+            if newest[min(last, len(newest) - 1)] > end:
                 return f"a read that ended at {end:.3f} found a message that was not published yet"
         for sequence, message in log.items():
             if sequence <= (least := _reached_before(times, reached, self.begun[message])):
                 return f"{message} has sequence {sequence}, and was published when {least} was known"
         return ""
+
+
+def _up_to(log: Mapping[int, tuple[bytes, int]]) -> range:
+    return range(1, max(log, default=0) + 1)
 
 
 def _reached_before(times: list[float], reached: list[int], moment: float) -> int:

@@ -15,8 +15,9 @@ from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.store import copying
 from zambezi.zeps.store.catalog import find_stream, list_streams
 from zambezi.zeps.store.commands import Failed
-from zambezi.zeps.store.copying import copy_stream, end_of, restore_stream
+from zambezi.zeps.store.copying import copy_stream, end_of, fill_journal, restore_stream
 from zambezi.zeps.store.names import StreamPlace
+from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import State, StreamLog
 
@@ -34,6 +35,24 @@ def test_counts_of_publishers_are_kept(tmp_path: Path, real_store: ObjectStore) 
     with Store(tmp_path / "new") as data:
         assert restore_stream(real_store, stream, data) == 1
         assert data.open("prices").counts.get(count.publisher) == count
+
+
+def test_an_idle_journal_that_a_broker_had_opened_is_filled(tmp_path: Path) -> None:
+    store = ObjectStore(str(tmp_path / "store"))
+    with Store(tmp_path / "data") as data, Store(tmp_path / "cache") as cache:
+        journal = data.open("prices")
+        append(journal, b"1")
+        copy_stream(store, journal)
+        (stream,) = store.run(list_streams())
+        restore_stream(store, stream, cache)
+        append(journal, b"2")
+        copy_stream(store, journal)
+        cached = cache.open("prices")
+        cached.may_block = False  # as brokers do
+        reader = LogReader(stream.place)
+        store.run(reader.refresh())
+        fill_journal(store, stream, reader, cached)
+        assert cached.last == 2
 
 
 def test_a_stream_without_its_oldest_messages_keeps_its_sequences(tmp_path: Path, real_store: ObjectStore) -> None:

@@ -11,22 +11,29 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
 BUCKET = "zambezi"
 DEADLINE = 60.0
+_GRACE = 5.0
 
 
 class Weed:
-    """A running `weed`."""
+    """A `weed` that can be stopped and started again, with a bucket, in a directory of its own."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, directory: Path, volumes: int = 20) -> None:
+        self._volumes = volumes  # of 64 MB
+        self._directory = directory
+        self._weed = find_weed()
+        self._ports = _free_ports(4)
+        self._process: subprocess.Popen[bytes] | None = None
         self.options = {
             "timeout": "60s",  # a busy machine
-            "endpoint": f"http://127.0.0.1:{port}",
+            "endpoint": f"http://127.0.0.1:{self._ports[3]}",
             "access_key_id": "key",
             "secret_access_key": "secret",
             "region": "us-east-1",
@@ -35,6 +42,57 @@ class Weed:
 
     def url(self, prefix: str) -> str:
         return f"s3://{BUCKET}/{prefix}"
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        directory = self._directory
+        config = directory / "s3.json"
+        credentials = [{"accessKey": "key", "secretKey": "secret"}]
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": actions}]}))
+        master, volume, filer, s3 = self._ports
+        with (directory / "weed.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    self._weed,
+                    "server",
+                    f"-dir={directory}",
+                    "-ip=127.0.0.1",
+                    "-s3",
+                    "-filer",
+                    f"-s3.config={config}",
+                    f"-master.port={master}",
+                    f"-volume.port={volume}",
+                    f"-filer.port={filer}",
+                    f"-s3.port={s3}",
+                    "-s3.port.iceberg=0",
+                    "-s3.port.lance=0",
+                    "-master.volumeSizeLimitMB=64",
+                    f"-volume.max={self._volumes}",
+                ],
+                cwd=directory,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+        try:
+            _make_bucket(filer, self._process)
+            _wait_until_open(s3, self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Ask it to end, and kill it if it takes long."""
+        assert self._process is not None
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE)
+        self.kill()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 def weed_path() -> str | None:
@@ -71,45 +129,14 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def running_weed(directory: Path) -> Iterator[Weed]:
+def running_weed(directory: Path, volumes: int = 20) -> Iterator[Weed]:
     """Run `weed` with a bucket, in a directory of its own."""
-    weed = find_weed()
-    config = directory / "s3.json"
-    credentials = [{"accessKey": "key", "secretKey": "secret"}]
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": actions}]}))
-    master, volume, filer, s3 = _free_ports(4)
-    log = (directory / "weed.log").open("wb")
-    process = subprocess.Popen(
-        [
-            weed,
-            "server",
-            f"-dir={directory}",
-            "-ip=127.0.0.1",
-            "-s3",
-            "-filer",
-            f"-s3.config={config}",
-            f"-master.port={master}",
-            f"-volume.port={volume}",
-            f"-filer.port={filer}",
-            f"-s3.port={s3}",
-            "-s3.port.iceberg=0",
-            "-s3.port.lance=0",
-            "-master.volumeSizeLimitMB=64",
-            "-volume.max=20",
-        ],
-        cwd=directory,
-        stdout=subprocess.DEVNULL,
-        stderr=log,
-    )
+    weed = Weed(directory, volumes)
     try:
-        _make_bucket(filer, process)
-        _wait_until_open(s3, process)
-        yield Weed(s3)
+        weed.start()
+        yield weed
     finally:
-        process.kill()
-        process.wait()
-        log.close()
+        weed.kill()
 
 
 def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:
@@ -119,7 +146,9 @@ def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:
         try:
             with urllib.request.urlopen(request, timeout=5):
                 return
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.CONFLICT:
+                return  # it was made before a restart
             assert process.poll() is None, "weed has ended"
             assert time.monotonic() < deadline, "weed does not start"
             time.sleep(0.05)

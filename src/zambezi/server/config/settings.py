@@ -93,6 +93,12 @@ class StoreConfig:
         "",
     )
     commit: float = _note("the time between two puts of a stream, at least", 0.05, "seconds", (0, 60))
+    heartbeat: float = _note(
+        "the time between two heartbeats of a server; it counts as dead when its last one is 3 1/3 times as old",
+        3.0,
+        "seconds",
+        (1, 60),
+    )
     chunk: int = _note("the size of messages that one put has at most", 8 << 20, "octets", (64 << 10, 1 << 30))
     cache: int | None = _note(
         "the size that streams of the store have on the disk at most, such as 20G; unset: no limit",

@@ -19,7 +19,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError, Moved, StoreError, ZepsError
+from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.disk_cache import DiskCache
 from zambezi.zeps.journal.identity import Identity, is_cached, write_cached
@@ -172,7 +172,7 @@ class Depot(Store):
             self._load_positions(super().open(name), log)
             del self._unfinished[name]
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self._logs[name] = log
@@ -303,7 +303,7 @@ class Depot(Store):
     def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
         """Return where a stream is; `Moved` if that is not here."""
         if isinstance(found, ZepsError):
-            return JournalError(f"stream {name!a} cannot be found: {found}")
+            return _refusal(found, f"stream {name!a} cannot be found")
         is_new = found.stream is None
         if found.server is None or (is_new and (not self.is_stored(name) or (self.path / directory_of(name)).is_dir())):
             return found
@@ -340,7 +340,7 @@ class Depot(Store):
         try:
             stream = located.stream or self._upload(name, self.path / directory_of(name), settings)
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self.take(stream, located.owner)
@@ -348,11 +348,15 @@ class Depot(Store):
     def _upload(self, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
         """Put a new stream, or one that was on the disk only, into the store.
 
-        Another broker can make a new stream at the same time. Then it is one stream, and the broker that takes it last
-        has it.
+        Another broker can make a new stream at the same time. Then it is one stream. If the other broker has it
+        already, `Moved` is raised.
         """
         if not directory.is_dir():
-            return self.remote.run(make_stream(name, uuid4(), settings))
+            incarnation = uuid4()
+            made = self.remote.run(make_stream(name, incarnation, settings))
+            if made.incarnation != incarnation:
+                self._locate(name)
+            return made
         journal = super().open(name)
         copy_stream(self.remote, journal)
         stream = self.remote.run(find_stream(name))
@@ -538,7 +542,7 @@ class Depot(Store):
     def leave(self) -> None:
         """Remove the heartbeat of this broker. Blocks for a second at most if the store does not answer."""
         with suppress(StoreError):
-            self.remote.run(leave(self.id), patience=1.0)
+            self.remote.run(leave(self.id, self.cluster.revision), patience=1.0)
 
     def close(self) -> None:
         super().close()
@@ -551,3 +555,8 @@ def _reachable(endpoint: str) -> str:
         return endpoint if endpoint.startswith("ipc://") else ""
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     return f"tcp://{gethostname() if host in _ANY else host}:{port}"
+
+
+def _refusal(error: ZepsError, text: str) -> ZepsError:
+    """Return the error for clients. If the store does not answer, they ask another broker, or this one later."""
+    return Moved(reason=str(error)) if isinstance(error, StoreSilent) else JournalError(f"{text}: {error}")

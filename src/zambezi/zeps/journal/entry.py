@@ -106,7 +106,8 @@ def pack_entries(block: Block, offset: int, time: int, batch: int, publishers: i
     """Return the bytes of the entries of a block: one, if it has at most `batch` bytes."""
     length = len(block.octets)
     if length <= batch and length <= LONGEST:
-        return pack(block.first, offset, time, block.count, length, block.credit, block.crc, publishers, 0, removed)
+        crc = block.crc(0, length)
+        return pack(block.first, offset, time, block.count, length, block.credit, crc, publishers, 0, removed)
     entries = [
         entry._replace(removed=removed) for entry in split_block(block, offset, time, min(batch, LONGEST), publishers)
     ]
@@ -117,16 +118,15 @@ def pack_entries(block: Block, offset: int, time: int, batch: int, publishers: i
 
 def split_block(block: Block, offset: int, time: int, batch: int, publishers: int = 0) -> Iterator[IndexEntry]:
     """Yield the entries of a block that becomes several batches of `batch` bytes at most, or of one larger message."""
-    octets = memoryview(block.octets)
     cuts = Cuts.of(block)
     starts = cuts.starts
     number = 0
     while number < block.count:
         after = cuts.stop_for_size(number, batch)
-        piece = octets[starts[number] : starts[after]]
-        credit = cuts.spent[after] - cuts.spent[number]
-        first, start = block.first + number, offset + starts[number]
-        yield IndexEntry(first, start, time, after - number, len(piece), credit, crc32(piece), publishers)
+        start, stop = starts[number], starts[after]
+        credit, crc = cuts.spent[after] - cuts.spent[number], block.crc(start, stop)
+        first = block.first + number
+        yield IndexEntry(first, offset + start, time, after - number, stop - start, credit, crc, publishers)
         number = after
 
 

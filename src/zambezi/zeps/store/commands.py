@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import count as count_from
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import StoreError, StoreSilent
 
 FIRST_PAUSE: Final = 0.05  # seconds before a failed command is repeated; each pause is twice the one before
 LONGEST_PAUSE: Final = 2.0
@@ -143,7 +143,7 @@ def pauses() -> Iterable[float]:
 
 
 def within(procedure: Procedure[T], patience: float) -> Procedure[T]:
-    """Run a procedure; raise `StoreError` if it pauses, because the store fails, for more than `patience` seconds."""
+    """Run a procedure; raise `StoreSilent` if it pauses, because the store fails, for more than `patience` seconds."""
     waited = 0.0
     answer = None
     while True:
@@ -155,7 +155,7 @@ def within(procedure: Procedure[T], patience: float) -> Procedure[T]:
         if isinstance(command, Wait):
             waited += command.seconds
             if waited > patience:
-                raise StoreError("the store does not answer: try again")
+                raise StoreSilent("the store does not answer: try again")
         answer = yield command
 
 

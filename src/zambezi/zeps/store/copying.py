@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import StoreError, StoreSilent
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Count, Counts, Recount, unpack
 from zambezi.zeps.journal.extract import batches
@@ -125,7 +125,7 @@ def settle(store: ObjectStore, log: StreamLog) -> None:
             if not isinstance(answer, Failed):
                 answered = time.monotonic()
             elif time.monotonic() > answered + PATIENCE:
-                raise StoreError(f"{store.url} does not answer: {answer.reason}")
+                raise StoreSilent(f"{store.url} does not answer: {answer.reason}")
             log.answer(number, answer, time.monotonic())
         if log.state is State.BROKEN:
             raise StoreError("; ".join(str(event) for event in log.take_events()))
@@ -166,6 +166,7 @@ def fill_journal(
     store: ObjectStore, stream: StoredStream, reader: LogReader, journal: Journal, advance: Advance = _ignore
 ) -> None:
     """Append the messages that a journal lacks, and the counts of publishers."""
+    journal.may_block = True  # it can be the journal of a stream that the broker owned before
     while (piece := store.run(reader.read(journal.last, _PIECE))) is not None:
         for entry in piece.entries:
             octets = piece.octets[entry.offset : entry.end]

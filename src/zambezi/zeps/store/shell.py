@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import StoreError, StoreSilent
 from zambezi.zeps.store.commands import (
     AT_ONCE,
     DONE,
@@ -212,7 +212,7 @@ class ObjectStore:
             _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
 
     def run(self, procedure: Procedure[T], patience: float = PATIENCE) -> T:
-        """Run a procedure to its end; raise `StoreError` if the store fails for longer than `patience` seconds."""
+        """Run a procedure to its end; raise `StoreSilent` if the store fails for longer than `patience` seconds."""
         failing_since: float | None = None
         problem = ""
         answer: Any = None
@@ -225,7 +225,7 @@ class ObjectStore:
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 if now + command.seconds > failing_since + patience:
-                    raise StoreError(f"{self.url} does not answer: {problem}")
+                    raise StoreSilent(f"{self.url} does not answer: {problem}")
                 time.sleep(command.seconds)
                 continue
             if isinstance(command, Together):
