@@ -51,6 +51,15 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_unit_leaves_little_to_an_attacker(tmp_path: Path) -> None:
+    unit = tmp_path / "zambezi.service"
+    unit.write_text(UNIT.replace("/opt/zambezi/bin/zambezi", "/bin/true"))
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=40", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr
+
+
 def test_the_container_copies_files_that_exist() -> None:
     copied = [
         line.split()[1:-1] for line in CONTAINER.splitlines() if line.startswith("COPY ") and "--from" not in line

@@ -20,6 +20,7 @@ from zambezi.server.config import environment
 from zambezi.server.config.lines import KeyPath
 from zambezi.server.errors import ConfigError, SettingError
 from zambezi.server.server import SERVICES
+from zambezi.server.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     import argparse
@@ -150,20 +151,22 @@ async def _serve(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     end = End(stop)
+    manager = ServiceManager()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.wanted)
     # Ignore SIGHUP until the services run: its default action would end the process.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     try:
         async with Server(wanted) as server, _console(server) as page:
-            loop.add_signal_handler(signal.SIGHUP, _reload, server, arguments)
+            loop.add_signal_handler(signal.SIGHUP, _reload, server, arguments, manager)
             for service, endpoint in server.endpoints.items():
                 print(f"{service} at {endpoint}", flush=True)
             if page:
                 print(page, flush=True)
             security = "CURVE" if wanted.server.keys else "no encryption: every client that can connect has full access"
             _log.info("%s; %s", _data(server), security)
-            await stop.wait()
+            async with manager.informed():
+                await stop.wait()
     except SettingError as error:
         raise ConfigError([_placed(arguments, error.path, error.problem)]) from None
 
@@ -198,7 +201,15 @@ class End:
             os._exit(1)
 
 
-def _reload(server: Server, arguments: argparse.Namespace) -> None:
+def _reload(server: Server, arguments: argparse.Namespace, manager: ServiceManager) -> None:
+    manager.begin_reload()
+    try:
+        _read_again(server, arguments)
+    finally:
+        manager.end_reload()
+
+
+def _read_again(server: Server, arguments: argparse.Namespace) -> None:
     """Apply the settings that can change while the server runs.
 
     A configuration with mistakes changes nothing. A problem of the machine, such as an interface that is down, does not

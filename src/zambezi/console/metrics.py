@@ -255,6 +255,9 @@ def _scrub(scrub: Mapping[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily("zambezi_scrub_segments", "closed segments that the scrub has checked", value=segments)
     yield CounterMetricFamily("zambezi_scrub_bytes", "bytes of logs that the scrub has checked", value=size)
     yield CounterMetricFamily("zambezi_scrub_passes", "passes over all streams", value=scrub["passes"])
+    yield CounterMetricFamily(
+        "zambezi_scrub_repaired", "damaged segments whose messages the object store has", value=scrub["repaired"]
+    )
     yield GaugeMetricFamily("zambezi_scrub_damaged", "closed segments that are damaged", value=scrub["damaged"])
 
 

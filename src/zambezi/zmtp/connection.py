@@ -245,7 +245,7 @@ class Connection:
         self._heard = now
         self._asked = 0.0
         if self.state is State.TRAFFIC:
-            return self._traffic(data, now)
+            return self._traffic(data)
         if self.state is State.CLOSED:
             return []
         self._buffer += data
@@ -263,7 +263,7 @@ class Connection:
             return [self._fail(error)]
         if self.mechanism.complete and self._buffer:
             data, self._buffer = self._buffer, b""
-            events += self._traffic(data, now)
+            events += self._traffic(data)
         return events
 
     def _greet(self) -> None:
@@ -332,7 +332,7 @@ class Connection:
             self.mechanism.peer_key,
         )
 
-    def _traffic(self, data: bytes, now: float) -> list[Event]:
+    def _traffic(self, data: bytes) -> list[Event]:
         decoder, mechanism = self._decoder, self.mechanism
         items = mechanism.decode(decoder.feed(data)) if self.sealed else decoder.feed(data)
         failure = mechanism.failure or decoder.failure

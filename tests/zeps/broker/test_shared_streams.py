@@ -7,26 +7,32 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.interop.octets import ByHand, message
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
+from zambezi.zeps.block import deliver
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import Depot, StoreOptions
 from zambezi.zeps.client.connection import BrokerConnection
 from zambezi.zeps.errors import BrokerError, Moved
 from zambezi.zeps.journal import Policy
-from zambezi.zeps.messages import Attach, AttachOk, Detach, DetachOk, invalid
+from zambezi.zeps.messages import Attach, AttachOk, Detach, DetachOk, Publish, invalid
 from zambezi.zeps.sync import Client
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
-from zambezi.zeps.store.commands import Answer, Request
-from zambezi.zeps.store.stream_log import LogSettings
+from zambezi.zeps.store.catalog import find_stream
+from zambezi.zeps.store.chunk import NOBODY, piece_of
+from zambezi.zeps.store.cluster import Located
+from zambezi.zeps.store.commands import Answer, Procedure, Request
+from zambezi.zeps.store.copying import restore_stream, settle
+from zambezi.zeps.store.stream_log import LogSettings, StreamLog
 
 QUICK = StoreOptions(url="", log=LogSettings(commit=0.001), period=0.1, limit=0.6)
 NAMES = ("prices", "orders", "events")
@@ -87,6 +93,55 @@ def publish(client: Client, name: str, *bodies: bytes) -> None:
     for body in bodies:
         stream.publish("key", body)
     stream.flush(PATIENCE)
+
+
+def test_a_broker_that_loses_a_stream_while_it_restores_it_confirms_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(pair.client, "prices", b"1")
+    lost = pair.owner("prices")
+    heir = pair.depot(1 - lost)
+    restoring, may_restore = threading.Event(), threading.Event()
+
+    def restore(*arguments: Any) -> None:
+        restoring.set()
+        assert may_restore.wait(PATIENCE)
+        restore_stream(*arguments)
+
+    monkeypatch.setattr("zambezi.zeps.broker.depot.restore_stream", restore)
+    pair.stacks[lost].close()
+    assert restoring.wait(PATIENCE)
+    stream = heir.remote.run(find_stream("prices"))
+    assert stream is not None
+    other = StreamLog(stream.place, b"another broker..", stream.incarnation.bytes, QUICK.log)
+    other.take(0.0)
+    settle(heir.remote, other)
+    other.append(piece_of(deliver([Publish("key", b"2").encode()[0]], 2), other.last_time, 1 << 20, []))
+    settle(heir.remote, other)
+    may_restore.set()
+    publish(pair.client, "prices", b"3")  # when the broker has found out, and has taken the stream again
+    subscription = pair.client.stream("prices").subscribe(since="earliest", until="now")
+    assert [(one.sequence, one.body) for one in subscription] == [(1, b"1"), (2, b"2"), (3, b"3")]
+
+
+def test_two_brokers_that_make_a_stream_at_the_same_time_make_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(pair.client, "prices", b"1")
+    depot = pair.depot(1 - pair.owner("prices"))
+    monkeypatch.setattr(depot.cluster, "locate", _locate_nothing(depot.cluster.locate))
+    with pytest.raises(Moved, match=pair.endpoints[pair.owner("prices")]):
+        depot.make("prices")
+    assert "prices" in pair.brokers[pair.owner("prices")].engine.names()
+
+
+def _locate_nothing(locate: Callable[[str], Procedure[Located]]) -> Callable[[str], Procedure[Located]]:
+    """Return a function that finds no stream the first time: another broker makes it a moment later."""
+    answers = iter([Located(None, None, NOBODY)])
+
+    def locate_late(name: str) -> Procedure[Located]:
+        found = next(answers, None)
+        return found if found is not None else (yield from locate(name))
+
+    return locate_late
 
 
 def test_clients_go_to_the_broker_that_has_the_stream(pair: Pair) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ from zambezi.zeps.journal.counts import Count, Counts
 from zambezi.zeps.messages import PUBLISHER
 
 _HIGHEST: Final = 0xFFFFFFFF  # the highest epoch, and number of refused messages
+_count: Final = partial(tuple.__new__, Count)  # takes a third of the time of `Count(...)`
 
 
 class Superseded(ZepsError):
@@ -55,7 +57,7 @@ class Publisher:
     @property
     def state(self) -> Count:
         """Its state, for the journal."""
-        return Count(self.id, self.epoch, self.count, self.marked, self.mark, self.refused)
+        return _count((self.id, self.epoch, self.count, self.marked, self.mark, self.refused))
 
     def count_refused(self) -> None:
         """Count a message that is refused: the client counts it, too. The journal knows it with the next message."""
@@ -129,7 +131,8 @@ class Publishers:
         written, self.unwritten = self.unwritten, {}
         for publisher in written:
             publisher.has_messages = False
-            self._drop(publisher)
+            if publisher.holder is None:
+                self._drop(publisher)
 
     def take_unwritten(self) -> list[Publisher]:
         """Return the publishers whose state goes to an object store now; `note_stored` follows."""

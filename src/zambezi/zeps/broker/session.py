@@ -109,16 +109,18 @@ class Session:
         position = 0
         count = len(frames)
         self._spent = 0
-        while position < count and not self._ignores_input:
+        while position < count:
             if self._spent >= INLINE:
                 return position
             self._spent += 1
-            if self.may_publish:
+            if self.may_publish:  # first, because it is the most frequent message by far
                 stop = end_of_publishes(frames, position)
                 if stop > position:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
                     position = stop
                     continue
+            if self.state is SessionState.CLOSED or self.state is SessionState.PARTING:
+                break  # nothing that the client says counts any more
             if self._must_wait or self._backed_up:
                 return position
             try:
@@ -195,11 +197,6 @@ class Session:
         frames, self._deferred = self._deferred, []
         publish_rest(self, frames, self._publish)
         self._end()
-
-    @property
-    def _ignores_input(self) -> bool:
-        """Whether messages of the client are ignored."""
-        return self.state is SessionState.CLOSED or self.state is SessionState.PARTING
 
     def _publish(self, frames: list[bytes]) -> None:
         assert self.stream is not None

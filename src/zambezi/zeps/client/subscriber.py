@@ -234,8 +234,8 @@ class Subscriber:
             self._times = TimeTable.parse(octets)
 
     def lacks_time_of(self, deliver: bytes) -> bool:
-        """Return whether times are wanted, and the broker has not told that of a message which has come."""
-        return self.wants_times and (self._times is None or sequence_of(deliver) < self._times.first)
+        """Return whether the broker has not told the time of a message which has come."""
+        return self._times is None or sequence_of(deliver) < self._times.first
 
     def accept_from_broker(self, frames: list[bytes], body_at: int) -> None:
         """Accept DELIVER messages of the broker; `body_at` is the result of `check_deliveries`."""
@@ -263,8 +263,7 @@ class Subscriber:
             self.counters.missed += first - position - 1
         self._begun = True
         self.position = last
-        end = self.end
-        if end is not None and last >= end:
+        if self.until is not None and (end := self.end) is not None and last >= end:
             self.ended = True
             frames = self._cut_at_end(frames, end)
         if self._filter is not None:

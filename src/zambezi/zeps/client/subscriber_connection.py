@@ -243,7 +243,7 @@ class SubscriberConnection(BrokerConnection):
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         engine = self.engine
-        if engine.lacks_time_of(frames[0]):
+        if engine.wants_times and engine.lacks_time_of(frames[0]):
             self.malformed("DELIVER messages without their time")
             return
         repeated = engine.counters.repeated
@@ -251,7 +251,8 @@ class SubscriberConnection(BrokerConnection):
         if self._multicast is not None:
             self._update_group(len(frames) - (engine.counters.repeated - repeated))
         self.on_change()
-        self._close_if_over()
+        if engine.ended or engine.failure is not None:
+            self._close_if_over()
 
     def times_received(self, octets: bytes) -> None:
         try:
