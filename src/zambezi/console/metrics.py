@@ -33,7 +33,13 @@ class _State(Collector):
 
     def collect(self) -> Iterator[Metric]:
         state = self._state
+        build = GaugeMetricFamily("zambezi_build_info", "1; the version is a label", labels=["version"])
+        build.add_metric([state["version"]], 1)
+        yield build
+        yield GaugeMetricFamily("zambezi_start_time_seconds", "start, in seconds since 1970", value=state["started"])
         yield from _process(state["process"])
+        if state["disk_free"] is not None:
+            yield GaugeMetricFamily("zambezi_disk_free_bytes", "free on the disk with data", value=state["disk_free"])
         yield from _queues(state["queues"])
         yield GaugeMetricFamily(
             "zambezi_problems", "problems that make the server not ready; see /readyz", value=len(state["problems"])
@@ -64,6 +70,7 @@ def exposition(server: Server, turned_away: int = 0) -> bytes:
 
 def _process(process: Mapping[str, float]) -> Iterator[Metric]:
     yield GaugeMetricFamily("zambezi_memory_bytes", "resident memory", value=process["memory"])
+    yield CounterMetricFamily("zambezi_processor_seconds", "processor time", value=process["processor"])
     yield GaugeMetricFamily("zambezi_descriptors", "open file descriptors", value=process["descriptors"])
     yield GaugeMetricFamily("zambezi_loop_lag_seconds", "delay of the event loop", value=process["loop_lag"])
     yield GaugeMetricFamily(

@@ -30,6 +30,7 @@ from zambezi.zeps.broker.fetching import Fetcher
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shared_streams import SharedStreams
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
+from zambezi.zeps.broker.sync_pool import SyncPool
 from zambezi.zeps.errors import Absent, BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.compaction import RATE as COMPACTION_RATE
@@ -89,6 +90,7 @@ class Broker:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
+        self._syncer = SyncPool(THREADS)
         self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # its own, so that new streams do not delay other work
         self._long = ThreadPoolExecutor(1, "zambezi-long")  # for work that can take minutes
         self._syncing: set[BrokerStream] = set()
@@ -355,7 +357,7 @@ class Broker:
     def sync_journal(self, stream: BrokerStream) -> None:
         if stream not in self._syncing and not self._storage_closing:
             self._syncing.add(stream)
-            done = self._loop.run_in_executor(self._pool, stream.journal.sync)
+            done = self._loop.run_in_executor(self._pool, stream.journal.sync, self._syncer)
             done.add_done_callback(partial(self._on_synced, stream, self._loop.time()))
 
     def wake_journal(self, stream: BrokerStream) -> None:

@@ -369,11 +369,15 @@ class Depot(Store):
     def _upload(self, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
         """Put a new stream, or one that was on the disk only, into the store.
 
-        Another broker can make a new stream at the same time. Then it is one stream, and the broker that takes it last
-        has it.
+        Another broker can make a new stream at the same time. Then it is one stream. If the other broker has it
+        already, `Moved` is raised.
         """
         if not directory.is_dir():
-            return self.remote.run(make_stream(name, uuid4(), settings))
+            incarnation = uuid4()
+            made = self.remote.run(make_stream(name, incarnation, settings))
+            if made.incarnation != incarnation:
+                self._locate(name)
+            return made
         journal = super().open(name)
         copy_stream(self.remote, journal)
         stream = self.remote.run(find_stream(name))
@@ -559,7 +563,7 @@ class Depot(Store):
     def leave(self) -> None:
         """Remove the heartbeat of this broker. Blocks for a second at most if the store does not answer."""
         with suppress(StoreError):
-            self.remote.run(leave(self.id), patience=1.0)
+            self.remote.run(leave(self.id, self.cluster.revision), patience=1.0)
 
     def close(self) -> None:
         super().close()
