@@ -9,15 +9,13 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.zeps.broker import test_shared_streams
 from tests.zeps.broker.test_depot import stored, taken_by_another
-from tests.zeps.broker.test_shared_streams import QUICK, Pair, publish
+from tests.zeps.broker.test_shared_streams import Pair, publish
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker.letterbox import Letterbox
 from zambezi.zeps.broker.stored_stream import StoredStream
@@ -36,9 +34,8 @@ BODIES = [b"%d" % number for number in range(1, 7)]
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     monkeypatch.setattr("zambezi.zeps.client.connection.DIAL_PATIENCE", 0.3)
-    monkeypatch.setattr(test_shared_streams, "QUICK", replace(QUICK, limit=1.5))  # a busy machine is not a dead broker
     with ExitStack() as stack:
-        yield Pair(tmp_path, stack)
+        yield Pair(tmp_path, stack, limit=1.5)  # a busy machine is not a dead broker
 
 
 def named(client: Client) -> Subscription:

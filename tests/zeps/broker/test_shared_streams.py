@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -31,18 +32,18 @@ from zambezi.zeps.store.catalog import find_stream
 from zambezi.zeps.store.chunk import NOBODY, piece_of
 from zambezi.zeps.store.cluster import Located
 from zambezi.zeps.store.commands import Answer, Procedure, Request
-from zambezi.zeps.store.copying import restore_stream, settle
+from zambezi.zeps.store.copying import settle
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
 
-QUICK = StoreOptions(url="", log=LogSettings(commit=0.001), period=0.1, limit=0.6)
+QUICK = LogSettings(commit=0.001)
 NAMES = ("prices", "orders", "events")
 
 
 class Pair:
     """Two brokers on one prefix, and a client that knows both."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        store = StoreOptions(url=str(directory / "store"), log=QUICK.log, period=QUICK.period, limit=QUICK.limit)
+    def __init__(self, directory: Path, stack: ExitStack, limit: float) -> None:
+        store = StoreOptions(url=str(directory / "store"), log=QUICK, period=0.1, limit=limit)
         make = partial(Broker, policy=Policy(sync="store"), store=store, scrub=0)
         self.brokers: list[Broker] = []
         self.endpoints: list[str] = []
@@ -68,8 +69,15 @@ class Pair:
         return store
 
     def owner(self, name: str) -> int:
-        """Return the number of the broker that serves a stream."""
-        return next(number for number, broker in enumerate(self.brokers) if name in broker.engine.names())
+        """Wait until a broker serves a stream, and return its number."""
+        owners: list[int] = []
+
+        def find() -> bool:
+            owners[:] = [number for number, broker in enumerate(self.brokers) if name in broker.engine.names()]
+            return bool(owners)
+
+        wait_until(find)
+        return owners[0]
 
     @contextmanager
     def paused(self, number: int) -> Iterator[None]:
@@ -84,8 +92,16 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
+    """Yield brokers that count as dead only when they have left, however busy the machine is."""
     with ExitStack() as stack:
-        yield Pair(tmp_path, stack)
+        yield Pair(tmp_path, stack, limit=10 * PATIENCE)
+
+
+@pytest.fixture
+def mortal_pair(tmp_path: Path) -> Iterator[Pair]:
+    """Yield brokers that count as dead soon: on a busy machine also without a reason."""
+    with ExitStack() as stack:
+        yield Pair(tmp_path, stack, limit=0.6)
 
 
 def publish(client: Client, name: str, *bodies: bytes) -> None:
@@ -103,17 +119,19 @@ def test_a_broker_that_loses_a_stream_while_it_restores_it_confirms_nothing(
     heir = pair.depot(1 - lost)
     restoring, may_restore = threading.Event(), threading.Event()
 
-    def restore(*arguments: Any) -> None:
+    update = heir._update
+
+    def update_slowly(*arguments: Any) -> None:
         restoring.set()
         assert may_restore.wait(PATIENCE)
-        restore_stream(*arguments)
+        update(*arguments)
 
-    monkeypatch.setattr("zambezi.zeps.broker.depot.restore_stream", restore)
+    monkeypatch.setattr(heir, "_update", update_slowly)
     pair.stacks[lost].close()
     assert restoring.wait(PATIENCE)
     stream = heir.remote.run(find_stream("prices"))
     assert stream is not None
-    other = StreamLog(stream.place, b"another broker..", stream.incarnation.bytes, QUICK.log)
+    other = StreamLog(stream.place, b"another broker..", stream.incarnation.bytes, QUICK)
     other.take(0.0)
     settle(heir.remote, other)
     other.append(piece_of(deliver([Publish("key", b"2").encode()[0]], 2), other.last_time, 1 << 20, []))
@@ -155,19 +173,18 @@ def test_clients_go_to_the_broker_that_has_the_stream(pair: Pair) -> None:
         assert pair.owner(name) == owner
 
 
-def test_a_broker_that_is_paused_loses_its_streams_and_can_have_them_again(pair: Pair) -> None:
+def test_a_broker_that_is_paused_loses_its_streams_and_can_have_them_again(mortal_pair: Pair) -> None:
+    pair = mortal_pair
     publish(pair.client, "prices", b"1")
     lost = pair.owner("prices")
     subscription = pair.client.stream("prices").subscribe(since="earliest")
     assert subscription.recv(PATIENCE).body == b"1"
     with pair.paused(lost):
         publish(pair.client, "prices", b"2")
-        assert pair.owner("prices") != lost or "prices" in pair.brokers[1 - lost].engine.names()
         assert subscription.recv(PATIENCE).body == b"2"
     # Its home has not changed: so it gets the stream back, without a restart.
-    wait_until(lambda: pair.brokers[1 - lost].engine.names() == [])
+    wait_until(lambda: pair.brokers[1 - lost].engine.names() == [] and "prices" in pair.brokers[lost].engine.names())
     publish(pair.client, "prices", b"3")
-    assert pair.owner("prices") == lost
     assert subscription.recv(PATIENCE).sequence == 3
     stream = pair.client.stream("prices")
     assert stream.counters.confirmed == 3
@@ -185,7 +202,21 @@ def test_a_broker_that_ends_hands_its_streams_over(pair: Pair) -> None:
     assert pair.brokers[1 - ended].engine.names() == sorted(NAMES)
 
 
-def test_a_broker_that_is_cut_off_sends_its_clients_away(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_finds_the_brokers_in_a_mesh(pair: Pair) -> None:
+    class Mesh:
+        def services(self, service: str) -> dict[UUID, str]:
+            return {uuid4(): endpoint for endpoint in pair.endpoints} if service == "X-ZEPS" else {}
+
+    with Client.connect(Mesh(), backoff=Backoff(0.01, 0.1)) as client:
+        for name in NAMES:
+            publish(client, name, b"1")
+        pair.stacks[pair.owner("prices")].close()
+        for name in NAMES:
+            publish(client, name, b"2")
+
+
+def test_a_broker_that_is_cut_off_sends_its_clients_away(mortal_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = mortal_pair
     publish(pair.client, "prices", b"1")
     lost = pair.owner("prices")
     remote = pair.depot(lost).remote
@@ -195,10 +226,9 @@ def test_a_broker_that_is_cut_off_sends_its_clients_away(pair: Pair, monkeypatch
 
     monkeypatch.setattr(remote, "_execute", fail)
     publish(pair.client, "prices", b"2")
-    assert pair.brokers[1 - lost].engine.names() == ["prices"]
-    assert pair.depot(lost).cluster.is_cut
+    wait_until(lambda: pair.depot(lost).cluster.is_cut and pair.brokers[lost].engine.names() == [])
     monkeypatch.undo()
-    wait_until(lambda: pair.brokers[lost].engine.names() == ["prices"] or not pair.depot(lost).cluster.is_cut)
+    wait_until(lambda: not pair.depot(lost).cluster.is_cut)
     publish(pair.client, "prices", b"3")
     subscription = pair.client.stream("prices").subscribe(since="earliest", until="now")
     assert [one.body for one in subscription] == [b"1", b"2", b"3"]
@@ -326,9 +356,7 @@ def test_a_stream_whose_broker_does_not_answer_is_listed_by_its_name(
     monkeypatch.setattr("zambezi.zeps.administration.sync.OTHERS", 0.01)
     owner = pair.owner("prices")
     wait_until(lambda: pair.depot(1 - owner).cluster.owner_of("prices") is not None)
-    roll = pair.depot(1 - owner).cluster.roll
     with pair.paused(owner):
-        monkeypatch.setattr(pair.depot(1 - owner).cluster, "roll", roll)
         (found,) = visitor.streams(PATIENCE)
         assert (found.stream, found.owner) == ("prices", pair.endpoints[owner])
 
