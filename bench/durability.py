@@ -1,13 +1,16 @@
 """The cost of `sync = "always"` beside `sync = "interval"`: a flood, the time of a flush, and publishers that flush.
 
-    python -m bench.durability [--rounds 3]
+    python -m bench.durability [--rounds 3] [--only flood flush publishers]
 
 Each measurement starts a new broker with an empty directory. `flood` is one publisher that sends as fast as it can and
 flushes at the end. `flush` is one publisher that flushes after each message. `publishers` are 50 connections that all
 flush after each message; the broker answers many of them after one fsync, and the table says after how many.
 
 `always, plain` is the same with publishers that do not count their messages (without RESUME), as other clients do it:
-then the journal has one file less to sync. All of them take turns, and each figure is the median of the rounds.
+then the journal has one file less to sync. Redis (`appendfsync always`) and JetStream (`sync_interval: always`) answer
+each message when their disk has it; both have asyncio clients here. JetStream can do that since version 2.10.
+
+All of them take turns, and each figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -18,11 +21,18 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
+from bench.brokers.jetstream import STREAM, JetStream
+from bench.brokers.streams import RedisStreams
+from bench.brokers.system import System
 from bench.report import environment, table
 from zambezi.memory import keep_memory
 from zambezi.zeps.asyncio import Client, Stream
@@ -31,26 +41,79 @@ from zambezi.zeps.client import publisher_connection
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import ONCE
 
+with suppress(ImportError):  # `System.missing` says so
+    import nats
+    import redis.asyncio
+
 Sync: TypeAlias = Literal["always", "interval"]
-Measure: TypeAlias = Callable[[list[Client]], Coroutine[Any, Any, float]]
+Post: TypeAlias = Callable[[], Awaitable[object]]  # publish a message, and wait until the broker has confirmed it
 
-
-class Way(NamedTuple):
-    """A policy of the broker, and whether publishers count their messages."""
-
-    name: str
-    sync: Sync
-    counts: bool = True
-
-
-WAYS: Final = (Way("always", "always"), Way("always, plain", "always", False), Way("interval", "interval"))
+KEY: Final = "key"
 BODY: Final = bytes(100)
 FLOOD: Final = 1_000_000
 PART: Final = 1000  # messages of one call
 FLUSHES: Final = 500
 PUBLISHERS: Final = 50
+_NOT_KNOWN: Final = -1  # the number of fsyncs of other brokers
 
 _fork = multiprocessing.get_context("fork")
+
+
+class Way(ABC):
+    """A broker that confirms messages when its disk has them, or earlier."""
+
+    name: str
+
+    def missing(self) -> str:
+        """Return why it cannot be measured here, or "" if it can."""
+        return ""
+
+    def versions(self) -> dict[str, str]:
+        return {}
+
+    @abstractmethod
+    def flood(self) -> tuple[float, int] | None:
+        """Return the messages per second of one publisher, and the number of fsyncs; None if it is not measured."""
+
+    @abstractmethod
+    def measure(self, measure: Measure) -> tuple[float, int]:
+        """Return a figure of publishers that flush each message, and the number of fsyncs."""
+
+
+@dataclass(frozen=True)
+class Ours(Way):
+    """Our broker with a policy, and whether publishers count their messages."""
+
+    name: str
+    sync: Sync
+    counts: bool = True
+
+    def flood(self) -> tuple[float, int]:
+        return self._run(_flood)
+
+    def measure(self, measure: Measure) -> tuple[float, int]:
+        async def run(clients: list[Client]) -> float:
+            return await measure([partial(_publish_and_flush, client.stream("shared")) for client in clients])
+
+        return self._run(run)
+
+    def _run(self, use: Callable[[list[Client]], Awaitable[float]]) -> tuple[float, int]:
+        async def run(endpoint: str) -> float:
+            async with AsyncExitStack() as stack:
+                return await use([await stack.enter_async_context(Client.connect(endpoint)) for _ in range(PUBLISHERS)])
+
+        with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+            ours, theirs = _fork.Pipe()
+            process = _fork.Process(target=serve, args=(directory, self.sync, theirs), daemon=True)
+            process.start()
+            try:
+                vars(publisher_connection)["ONCE"] = ONCE if self.counts else ""
+                found = asyncio.run(run(ours.recv()))
+                ours.send(None)
+                return found, int(ours.recv())
+            finally:
+                process.join(10)
+                process.kill()
 
 
 async def _serve(directory: str, sync: Sync, pipe: Connection) -> None:
@@ -66,85 +129,153 @@ def serve(directory: str, sync: Sync, pipe: Connection) -> None:
     asyncio.run(_serve(directory, sync, pipe))
 
 
-async def flood(clients: list[Client]) -> float:
-    """Return the messages per second of one publisher."""
+async def _publish_and_flush(stream: Stream) -> None:
+    await stream.publish(KEY, BODY)
+    await stream.flush()
+
+
+async def _flood(clients: list[Client]) -> float:
     stream = clients[0].stream("flood")
     began = time.perf_counter()
     for _ in range(FLOOD // PART):
-        await stream.publish_many([("key", BODY)] * PART)
+        await stream.publish_many([(KEY, BODY)] * PART)
     await stream.flush()
     return FLOOD / (time.perf_counter() - began)
 
 
-async def _flushes(stream: Stream, count: int) -> list[float]:
+class Rival(Way):
+    """Another broker whose answer to each message waits for the disk."""
+
+    def __init__(self, name: str, system: System) -> None:
+        self.name = name
+        self.system = system
+
+    def missing(self) -> str:
+        return self.system.missing()
+
+    def versions(self) -> dict[str, str]:
+        return self.system.versions()
+
+    def flood(self) -> None:
+        return None
+
+    def measure(self, measure: Measure) -> tuple[float, int]:
+        async def run(port: int) -> float:
+            async with self.posts(port) as posts:
+                return await measure(posts)
+
+        with tempfile.TemporaryDirectory(prefix="bench-") as directory, self.system.serve(Path(directory)) as server:
+            return asyncio.run(run(server.port)), _NOT_KNOWN
+
+    @abstractmethod
+    def posts(self, port: int) -> AbstractAsyncContextManager[list[Post]]:
+        """Connect all publishers, until the end of the `async with` block."""
+
+
+class RedisAlways(Rival):
+    @asynccontextmanager
+    async def posts(self, port: int) -> AsyncIterator[list[Post]]:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(redis.asyncio.Redis(port=port)) for _ in range(PUBLISHERS)]
+            yield [partial(client.xadd, KEY, {"b": BODY}) for client in clients]
+
+
+class JetStreamAlways(Rival):
+    def missing(self) -> str:
+        if found := super().missing():
+            return found
+        version = self.versions()["nats-server"]
+        is_able = tuple(map(int, version.split(".")[:2])) >= (2, 10)
+        return "" if is_able else f"nats-server {version} cannot sync each message; 2.10 can"
+
+    @asynccontextmanager
+    async def posts(self, port: int) -> AsyncIterator[list[Post]]:
+        clients: list[Any] = [await nats.connect(f"nats://127.0.0.1:{port}") for _ in range(PUBLISHERS)]
+        await clients[0].jetstream().add_stream(name=STREAM, subjects=[KEY])
+        yield [partial(client.jetstream().publish, KEY, BODY) for client in clients]
+        for client in clients:
+            await client.close()
+
+
+class _Redis(RedisStreams):
+    fsync = "always"
+
+
+class _JetStream(JetStream):
+    settings = ", sync_interval: always"
+
+
+WAYS: Final[tuple[Way, ...]] = (
+    Ours("always", "always"),
+    Ours("always, plain", "always", False),
+    Ours("interval", "interval"),
+    RedisAlways("Redis, always", _Redis()),
+    JetStreamAlways("JetStream, always", _JetStream()),
+)
+
+
+async def _times(post: Post, count: int) -> list[float]:
     took = []
     for _ in range(count):
         began = time.perf_counter()
-        await stream.publish("key", BODY)
-        await stream.flush()
+        await post()
         took.append(time.perf_counter() - began)
     return took
 
 
-async def flush(clients: list[Client]) -> float:
+async def flush(posts: Sequence[Post]) -> float:
     """Return the median time of a flush in milliseconds."""
-    stream = clients[0].stream("flush")
-    await _flushes(stream, 10)
-    return statistics.median(await _flushes(stream, FLUSHES)) * 1000
+    await _times(posts[0], 10)
+    return statistics.median(await _times(posts[0], FLUSHES)) * 1000
 
 
-async def publishers(clients: list[Client]) -> float:
+async def publishers(posts: Sequence[Post]) -> float:
     """Return the messages per second of many publishers that flush each message."""
-    streams = [client.stream("shared") for client in clients]
-    await asyncio.gather(*[_flushes(stream, 2) for stream in streams])
+    await asyncio.gather(*[_times(post, 2) for post in posts])
     began = time.perf_counter()
-    await asyncio.gather(*[_flushes(stream, FLUSHES) for stream in streams])
-    return PUBLISHERS * FLUSHES / (time.perf_counter() - began)
+    await asyncio.gather(*[_times(post, FLUSHES) for post in posts])
+    return len(posts) * FLUSHES / (time.perf_counter() - began)
 
 
-def measured(measure: Measure, way: Way) -> tuple[float, int]:
-    """Return a figure, and the number of fsyncs."""
-
-    async def run(endpoint: str) -> float:
-        async with AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(Client.connect(endpoint)) for _ in range(PUBLISHERS)]
-            return await measure(clients)
-
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        ours, theirs = _fork.Pipe()
-        process = _fork.Process(target=serve, args=(directory, way.sync, theirs), daemon=True)
-        process.start()
-        try:
-            vars(publisher_connection)["ONCE"] = ONCE if way.counts else ""
-            found = asyncio.run(run(ours.recv()))
-            ours.send(None)
-            return found, int(ours.recv())
-        finally:
-            process.join(10)
-            process.kill()
+Measure: TypeAlias = Callable[[Sequence[Post]], Awaitable[float]]
+MEASURES: Final[dict[str, tuple[str, Measure | None]]] = {
+    "flood": ("flood, messages/s", None),
+    "flush": ("flush of one message, ms", flush),
+    "publishers": (f"{PUBLISHERS} publishers that flush each message, messages/s", publishers),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the result is the median")
+    parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES))
     arguments = parser.parse_args()
-    print(environment({}))
+    ways: list[Way] = []
+    versions: dict[str, str] = {}
+    for way in WAYS:
+        if problem := way.missing():
+            print(f"left out: {way.name}: {problem}")
+        else:
+            ways.append(way)
+            versions |= way.versions()
+    print(environment(versions))
     rows = []
-    measures: dict[str, Measure] = {
-        "flood, messages/s": flood,
-        "flush of one message, ms": flush,
-        f"{PUBLISHERS} publishers that flush each message, messages/s": publishers,
-    }
-    for name, measure in measures.items():
-        found: dict[Way, list[tuple[float, int]]] = {way: [] for way in WAYS}
+    for short in arguments.only:
+        name, measure = MEASURES[short]
+        found: dict[Way, list[tuple[float, int]]] = {way: [] for way in ways}
         for _ in range(arguments.rounds):
-            for way in WAYS:
-                found[way].append(measured(measure, way))
-        for way in WAYS:
-            figure = statistics.median(one for one, _ in found[way])
-            syncs = statistics.median(count for _, count in found[way])
-            rows.append([name, way.name, f"{figure:,.2f}" if figure < 100 else f"{figure:,.0f}", f"{syncs:,.0f}"])
+            for way in ways:
+                if one := way.flood() if measure is None else way.measure(measure):
+                    found[way].append(one)
+        rows += [_row(name, way.name, figures) for way, figures in found.items() if figures]
     print(table(["measurement", "sync", "result", "fsyncs"], rows))
+
+
+def _row(name: str, way: str, found: Sequence[tuple[float, int]]) -> list[str]:
+    figure = statistics.median(one for one, _ in found)
+    syncs = statistics.median(count for _, count in found)
+    shown = f"{figure:,.2f}" if figure < 100 else f"{figure:,.0f}"
+    return [name, way, shown, f"{syncs:,.0f}" if syncs != _NOT_KNOWN else ""]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
 """The Spark source and sink beside Parquet and JSON lines, in one session, over the same messages of 100 octets.
 
-    python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2]
+    python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2] [--only sink|queries]
 
 Count, groupBy(key), a scan of all columns to nowhere, and a write to Parquet, from the source by path and by endpoint
 (a broker in a process of its own), from Parquet and from JSON lines that have the same rows. Then decoding alone on one
 core, the sink beside our own client's batched publish, a streaming query over everything, and how long a small batch
-takes. Each figure is the median of the rounds, which take turns; the bars are those of the design.
+takes. Each figure is the median of the rounds, which take turns; the bars are those of the design. The sink's figures
+include the processor time of each process, which says more than the clock if other programs use the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -19,7 +21,7 @@ import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -40,7 +42,10 @@ STREAM = "readings"
 SIZE = 100
 BATCH = 8192
 OWN = "our client, publish_many"
+SINK = "sink"
+SMALL = "sink, small rows"
 LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
+TICKS = os.sysconf("SC_CLK_TCK")
 FEW = "sequence long, timestamp timestamp, key string, body binary"
 _BROKER = """
 import asyncio, sys
@@ -76,11 +81,12 @@ def fill(path: Path, messages: int) -> None:
 
 
 @contextmanager
-def broker(path: Path) -> Iterator[str]:
+def broker(path: Path) -> Iterator[tuple[str, int]]:
+    """Run a broker; yield its endpoint and its process id."""
     process = subprocess.Popen([sys.executable, "-c", _BROKER, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        yield process.stdout.readline().strip(), process.pid
     finally:
         process.terminate()
         process.wait()
@@ -165,19 +171,67 @@ def sink_rate(rows: DataFrame, endpoint: str, messages: int) -> float:
     return messages / timed(lambda: rows.write.format("zeps").options(**options).mode("append").save())
 
 
-def sinks(spark: SparkSession, rows: DataFrame, endpoint: str, messages: int, rounds: int) -> dict[str, list[float]]:
-    """Messages per second of our own client, of the sink, and of the sink for rows that are known to be small."""
-    found: dict[str, list[float]] = {OWN: [], "sink": [], "sink, small rows": []}
-    for turn in range(rounds + 1):
-        taken = {OWN: client_rate(endpoint, max(1, messages // 4)), "sink": sink_rate(rows, endpoint, messages)}
-        # Without a limit in octets Spark does not add up the size of a batch after each row.
-        spark.conf.set(LIMIT, str((1 << 31) - 1))
-        taken["sink, small rows"] = sink_rate(rows, endpoint, messages)
-        spark.conf.unset(LIMIT)
-        if turn:  # the first is for the JVM to get warm
-            for name, rate in taken.items():
-                found[name].append(rate)
-    return found
+def processor_times(broker: int) -> dict[str, float]:
+    """Seconds of processor, so far, of Java, of the Python workers below it, and of the broker."""
+    found: dict[int, tuple[str, int, float]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = stat.read_text().partition(" (")[2].rpartition(") ")
+            fields = rest.split()
+            counted = fields[11:13] if name == "java" else fields[11:15]  # with workers that have ended
+            found[int(stat.parent.name)] = (name, int(fields[1]), sum(map(int, counted)) / TICKS)
+    sums = {"java": 0.0, "python": 0.0, "broker": found[broker][2]}
+    for pid, (name, parent, seconds) in found.items():
+        above = parent
+        while above in found and above != os.getpid():
+            above = found[above][1]
+        if above == os.getpid() and pid != broker:
+            sums["java" if name == "java" else "python"] += seconds
+    return sums
+
+
+class Sinks:
+    """Our own client, the sink, and the sink for rows that are known to be small, in turns."""
+
+    def __init__(self, spark: SparkSession, rows: DataFrame, endpoint: str, broker: int, messages: int) -> None:
+        self.spark, self.rows, self.endpoint, self.broker, self.messages = spark, rows, endpoint, broker, messages
+        self.rates: dict[str, list[float]] = {OWN: [], SINK: [], SMALL: []}
+        self.times: dict[str, list[dict[str, float]]] = {SINK: [], SMALL: []}
+
+    def measure(self, rounds: int) -> None:
+        for turn in range(rounds + 2):  # the first two are for the JVM to get warm
+            taken = {OWN: client_rate(self.endpoint, max(1, self.messages // 4)), SINK: self._sink(SINK)}
+            # Without a limit in octets Spark does not add up the size of a batch after each row.
+            self.spark.conf.set(LIMIT, str((1 << 31) - 1))
+            taken[SMALL] = self._sink(SMALL)
+            self.spark.conf.unset(LIMIT)
+            if turn > 1:
+                for name, rate in taken.items():
+                    self.rates[name].append(rate)
+            else:
+                self.times = {SINK: [], SMALL: []}
+
+    def _sink(self, name: str) -> float:
+        before = processor_times(self.broker)
+        rate = sink_rate(self.rows, self.endpoint, self.messages)
+        after = processor_times(self.broker)
+        self.times[name].append({what: after[what] - before[what] for what in after})
+        return rate
+
+    def rate(self, name: str) -> float:
+        return statistics.median(self.rates[name])
+
+    def processor_table(self) -> str:
+        """Microseconds of processor for each row."""
+        kinds = ["java", "python", "broker"]
+        rows = []
+        for name, times in self.times.items():
+            each = [statistics.median(one[kind] for one in times) / self.messages * 1e6 for kind in kinds]
+            rows.append([name, *(f"{figure:.2f}" for figure in (*each, sum(each)))])
+        return table(["us/row of processor", *kinds, "sum"], rows)
+
+    def bars(self) -> list[tuple[str, float, float]]:
+        return [(f"{name}, to our client", self.rate(name) / self.rate(OWN), 0.9) for name in (SINK, SMALL)]
 
 
 def streaming(spark: SparkSession, options: dict[str, str], work: Path, messages: int) -> float:
@@ -233,78 +287,95 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--only", choices=("sink", "queries"), help="a part of the measurements")
     arguments = parser.parse_args()
     messages, rounds = arguments.messages, arguments.rounds
     print(environment({"Spark": pyspark.__version__, "Arrow": pa.__version__, "numpy": np.__version__}), flush=True)
-    print("\n### Decode alone, one core\n")
-    print(table(["messages", "million/s (bar 8)"], decode_alone(rounds)), flush=True)
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         fill(work / "data", messages)
         settings = {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.log.level": "ERROR"}
         spark = session(f"local[{arguments.cores}]", name="bench", settings=settings)
-        with broker(work / "data") as endpoint:
-            run(spark, work, endpoint, messages, rounds)
+        read(spark, work).write.parquet(str(work / "parquet"))
+        with broker(work / "data") as (endpoint, pid):
+            bars: list[tuple[str, float, float]] = []
+            if arguments.only != "sink":
+                bars += run_queries(spark, work, endpoint, messages, rounds)
+            if arguments.only != "queries":
+                bars += run_sink(spark, work, endpoint, pid, messages, rounds)
         spark.stop()
+    print("\n### Bars\n")
+    print(table(["", "measured", "bar", ""], [_judged(*bar) for bar in bars]))
 
 
-def run(spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: int) -> None:
-    def zeps(schema: str, **options: str) -> Callable[[], DataFrame]:
-        return lambda: spark.read.format("zeps").schema(schema).options(stream=STREAM, **options).load()
+def read(spark: SparkSession, work: Path, schema: str = SCHEMA, **options: str) -> DataFrame:
+    """Return the table of all messages, by path unless there is an endpoint."""
+    where = options or {"path": str(work / "data")}
+    return spark.read.format("zeps").schema(schema).options(stream=STREAM, **where).load()
 
-    by_path = zeps(SCHEMA, path=str(work / "data"))
-    by_path().write.parquet(str(work / "parquet"))
-    text = [f"cast({name} as string) as {name}" if name == "body" else name for name in by_path().columns]
-    by_path().selectExpr(*text).write.json(str(work / "json"))
+
+def run_queries(
+    spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: int
+) -> list[tuple[str, float, float]]:
+    print("\n### Decode alone, one core\n")
+    print(table(["messages", "million/s (bar 8)"], decode_alone(rounds)), flush=True)
+
+    text = [f"cast({name} as string) as {name}" if name == "body" else name for name in read(spark, work).columns]
+    read(spark, work).selectExpr(*text).write.json(str(work / "json"))
     columns = SCHEMA.replace("body binary", "body string")
     origins: dict[str, Callable[[], DataFrame]] = {
-        "path": by_path,
-        "path, four columns": zeps(FEW, path=str(work / "data")),
-        "endpoint": zeps(SCHEMA, endpoint=endpoint),
+        "path": lambda: read(spark, work),
+        "path, four columns": lambda: read(spark, work, FEW),
+        "endpoint": lambda: read(spark, work, endpoint=endpoint),
         "Parquet": lambda: spark.read.parquet(str(work / "parquet")),
         "JSON lines": lambda: spark.read.schema(columns).json(str(work / "json")),
     }
     measured = Measured()
     queries(spark, origins, work, rounds, measured)
-    index = zeps("sequence long", path=str(work / "data"))  # without the log
-    for _ in range(rounds):
-        measured.add("count", "path, sequence only", timed(lambda: index().count()))
+    for _ in range(rounds):  # without the log
+        seconds = timed(lambda: read(spark, work, "sequence long").count())
+        measured.add("count", "path, sequence only", seconds)
     tasks = ["count", "groupBy(key)", "full scan", "write Parquet"]
     print(f"\n### {messages} messages of {SIZE} octets, million rows/s\n")
     rows = [[name, *(f"{messages / measured[task, name] / 1e6:.2f}" for task in tasks)] for name in origins]
     print(table(["", *tasks], rows), flush=True)
-    some = max(1, messages // 2)  # enough that starting the workers does not count
-    source = spark.read.parquet(str(work / "parquet")).where(f"sequence <= {some}").select("key", "body")
-    rates = {name: statistics.median(each) for name, each in sinks(spark, source, endpoint, some, rounds).items()}
     through = statistics.median(streaming(spark, {"path": str(work / "data"), "stream": STREAM}, work, messages)
                                 for _ in range(rounds))  # fmt: skip
     small = latency(spark, endpoint, work, rounds)
-    print("\n### Sink and streaming\n")
+    print("\n### Streaming\n")
     rows = [
-        *([name, f"{rate / 1e6:.2f} million/s"] for name, rate in rates.items()),
         ["streaming by path, 4 batches, to nowhere", f"{through / 1e6:.2f} million/s"],
         ["a batch of one message, by endpoint", f"{statistics.median(small):.0f} ms" if small else "none came"],
     ]
     print(table(["", "median"], rows), flush=True)
-    print("\n### Bars\n")
-    bars: list[tuple[str, float, float]] = [
+    return [
         ("path, count, to JSON lines", measured["count", "JSON lines"] / measured["count", "path"], 1.3),
         (
             "path, count of sequences, to Parquet",
             measured["count", "Parquet"] / measured["count", "path, sequence only"],
             0.5,
         ),
-        ("path, full scan, to Parquet", measured["full scan", "Parquet"] / measured["full scan", "path"], 0.7),
+        ("path, full scan, to Parquet", measured["full scan", "Parquet"] / measured["full scan", "path"], 1.0),
         (
             "path, write Parquet, to Parquet",
             measured["write Parquet", "Parquet"] / measured["write Parquet", "path"],
             0.9,
         ),
-        ("endpoint to path, full scan", measured["full scan", "path"] / measured["full scan", "endpoint"], 0.5),
-        ("sink to our client", rates["sink"] / rates[OWN], 0.9),
-        ("sink, small rows, to our client", rates["sink, small rows"] / rates[OWN], 0.9),
+        ("endpoint to path, full scan", measured["full scan", "path"] / measured["full scan", "endpoint"], 0.6),
     ]
-    print(table(["", "measured", "bar", ""], [_judged(*bar) for bar in bars]))
+
+
+def run_sink(
+    spark: SparkSession, work: Path, endpoint: str, broker: int, messages: int, rounds: int
+) -> list[tuple[str, float, float]]:
+    rows = spark.read.parquet(str(work / "parquet")).select("key", "body")
+    sinks = Sinks(spark, rows, endpoint, broker, messages)
+    sinks.measure(rounds)
+    print(f"\n### Sink, {messages} rows\n")
+    print(table(["", "median"], [[name, f"{sinks.rate(name) / 1e6:.2f} million/s"] for name in sinks.rates]))
+    print()
+    print(sinks.processor_table(), flush=True)
+    return sinks.bars()
 
 
 def _judged(what: str, measured: float, bar: float) -> list[str]:

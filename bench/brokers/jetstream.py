@@ -12,7 +12,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from bench.brokers.body import END, KEY, Case, delays, paced
 from bench.brokers.drain import PATIENCE, Tail, connect, expect
@@ -34,13 +34,14 @@ listen: "127.0.0.1:{port}"
 ping_interval: "1h"
 max_pending: 1GB
 write_deadline: "60s"
-jetstream {{ store_dir: "{directory}/data", max_memory_store: 1GB, max_file_store: 20GB }}
+jetstream {{ store_dir: "{directory}/data", max_memory_store: 1GB, max_file_store: 20GB{more} }}
 """
 HELLO: Final = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","protocol":1}\r\nPING\r\n'
 
 
 class JetStream(System):
     name = "NATS JetStream"
+    settings: ClassVar[str] = ""  # more settings of the part "jetstream"
     lines = 2
     raw_weight = 2
     client_weight = 2
@@ -55,7 +56,9 @@ class JetStream(System):
         return {"nats-server": shown.split()[-1].removeprefix("v"), "nats-py": client_version}
 
     def command(self, directory: Path, port: int) -> list[str]:
-        (directory / "configuration").write_text(CONFIGURATION.format(port=port, directory=directory))
+        (directory / "configuration").write_text(
+            CONFIGURATION.format(port=port, directory=directory, more=self.settings)
+        )
         return ["nats-server", "-c", str(directory / "configuration")]
 
     def find_port(self, directory: Path, port: int) -> int | None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from bench.brokers.body import END, KEY, Case, delays, paced_blocking
 from bench.brokers.drain import Amiss, connect
@@ -78,6 +78,7 @@ class _Reader:
 
 class RedisStreams(System):
     name = "Redis Streams"
+    fsync: ClassVar[str] = "everysec"
     lines = 2
     raw_weight = 6
     client_weight = 6
@@ -97,7 +98,7 @@ class RedisStreams(System):
             "bind": "127.0.0.1",
             "dir": directory,
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": self.fsync,
             "auto-aof-rewrite-percentage": 0,
             "save": "",
             "maxclients": 2000,

@@ -440,7 +440,14 @@ async def test_labels_are_bounded_and_valid_utf8(tmp_path: Path, monkeypatch: py
             del subscription
         samples = [sample for family in families for sample in family.samples]
         assert {one.labels["stream"] for one in samples if "stream" in one.labels} == {"a", 'b"\n\\'}
-        assert {name for one in samples for name in one.labels} <= {"stream", "gear", "kind", "what", "queue"}
+        assert {name for one in samples for name in one.labels} <= {
+            "stream",
+            "gear",
+            "kind",
+            "what",
+            "queue",
+            "version",
+        }
         assert next(one.value for one in samples if one.name == "zambezi_streams") == 4
     assert metrics.label("\udcff") == "\\xff"
 

@@ -14,6 +14,7 @@ from zambezi.server.config import JournalConfig, Rule, StoreConfig
 from zambezi.server.server import SESSIONS
 from zambezi.server.state import state_of
 from zambezi.zeps.asyncio import Client
+from zambezi.zeps.broker.depot import Depot
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zmtp.keys import KeyPair, read_public, write_pair
 from zambezi.zmtp.security import CurveClient
@@ -61,6 +62,25 @@ async def test_a_server_with_an_empty_disk_serves_the_streams_of_its_store(tmp_p
             await stream.flush()
             found = [message.body async for message in stream.subscribe(since="earliest", until="now")]
     assert found == [b"one", b"two"]
+
+
+@in_loop
+async def test_a_server_tells_other_servers_the_endpoint_of_its_configuration(tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+    store = StoreConfig(url=str(tmp_path / "store"), commit=0.001, endpoint="tcp://berlin:5671")
+    config = config_for(tmp_path, journal=JournalConfig(sync="store"), store=store)
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+        depot = server.broker.engine.store if server.broker is not None else None
+        assert isinstance(depot, Depot)
+        await eventually(lambda: any(member.endpoints for member in depot.cluster.roll.members))
+        assert [one.endpoint for one in await client.brokers()] == ["tcp://berlin:5671"]
+        stream = client.stream("prices")
+        await stream.publish("gold", b"1")
+        await stream.flush()
+        assert [(one.stream, one.owner) for one in await client.streams()] == [("prices", "tcp://berlin:5671")]
+        zeps = state_of(server)["zeps"]
+        assert [one["owner"] for one in zeps["streams"]] == ["tcp://berlin:5671"]
+        assert zeps["elsewhere"] == []
 
 
 def test_without_a_broker_only_a_data_directory_that_is_named_or_exists_keeps_sessions(

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from typing import TYPE_CHECKING
+
+from tests.spark.schemas import schema_of
+from zambezi.spark import sink, source
+from zambezi.spark.options import SINK, Options
+
+if TYPE_CHECKING:
+    import pytest
 
 PROGRAM = """
 import gc
@@ -27,3 +36,21 @@ assert kept == [True]
 def test_a_worker_is_prepared_once() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_worker_that_plans_a_query_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = []
+    monkeypatch.setattr(source, "prepare_worker", lambda: prepared.append(True))
+    source.ZepsDataSource({})
+    assert prepared == [True]
+
+
+def test_a_worker_that_publishes_or_commits_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = []
+    monkeypatch.setattr(sink, "prepare_worker", lambda: prepared.append(True))
+    options = Options({"endpoint": "tcp://127.0.0.1:1", "stream": "s"}, SINK)
+    made = sink.StreamWriter(schema_of("body binary"), options, overwrite=False)
+    assert not prepared
+    received = pickle.loads(pickle.dumps(made))
+    assert prepared == [True]
+    assert received.options["stream"] == "s"

@@ -20,6 +20,7 @@ from zambezi.zeps.journal import Store
 from zambezi.zeps.store.catalog import StoredStream, check_format, list_streams
 from zambezi.zeps.store.checking import check_stream, require_streams
 from zambezi.zeps.store.copying import copy_stream, incarnation_of, restore_stream
+from zambezi.zeps.store.mending import mend_journal
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
 
@@ -61,8 +62,11 @@ def add_parser(subparsers: Subparsers) -> None:
     copy.set_defaults(run=run_copy)
     restore = commands.add_parser(
         "restore",
-        help="make the streams in a data directory from the store",
-        description="Make the streams in a data directory that no broker uses. A stream that exists there is an error.",
+        help="make or repair the streams of a data directory from the store",
+        description=(
+            "Make the streams of the store in a data directory that no broker uses. Of a stream that exists there, the "
+            "damaged batches are repaired."
+        ),
     )
     restore.set_defaults(run=run_restore)
     for parser in (listing, verify, copy, restore):
@@ -181,8 +185,23 @@ def run_copy(arguments: argparse.Namespace) -> int:
 
 def run_restore(arguments: argparse.Namespace) -> int:
     store = _open(arguments)
+    failures = 0
     with Store(arguments.data) as data:
         for stream, _ in _streams(store, arguments):
-            restored = restore_stream(store, stream, data)
-            say(f"{printable(stream.name)}: {restored:,} messages restored")
-    return 0
+            if (data.path / stream.place.directory).is_dir():
+                failures += _mend(store, stream, data)
+            else:
+                restored = restore_stream(store, stream, data)
+                say(f"{printable(stream.name)}: {restored:,} messages restored")
+    return 1 if failures else 0
+
+
+def _mend(store: ObjectStore, stream: StoredStream, data: Store) -> int:
+    """Repair a stream that exists; return how many batches were not repaired."""
+    name = printable(stream.name)
+    lines = list(mend_journal(store, stream, data.open(stream.name)))
+    for line in lines:
+        say(f"{name}: {printable(line)}")
+    if not lines:
+        say(f"{name}: no damage")
+    return sum("not repaired" in line for line in lines)

@@ -33,7 +33,13 @@ class _State(Collector):
 
     def collect(self) -> Iterator[Metric]:
         state = self._state
+        build = GaugeMetricFamily("zambezi_build_info", "1; the version is a label", labels=["version"])
+        build.add_metric([state["version"]], 1)
+        yield build
+        yield GaugeMetricFamily("zambezi_start_time_seconds", "start, in seconds since 1970", value=state["started"])
         yield from _process(state["process"])
+        if state["disk_free"] is not None:
+            yield GaugeMetricFamily("zambezi_disk_free_bytes", "free on the disk with data", value=state["disk_free"])
         yield from _queues(state["queues"])
         yield GaugeMetricFamily(
             "zambezi_problems", "problems that make the server not ready; see /readyz", value=len(state["problems"])
@@ -64,6 +70,7 @@ def exposition(server: Server, turned_away: int = 0) -> bytes:
 
 def _process(process: Mapping[str, float]) -> Iterator[Metric]:
     yield GaugeMetricFamily("zambezi_memory_bytes", "resident memory", value=process["memory"])
+    yield CounterMetricFamily("zambezi_processor_seconds", "processor time", value=process["processor"])
     yield GaugeMetricFamily("zambezi_descriptors", "open file descriptors", value=process["descriptors"])
     yield GaugeMetricFamily("zambezi_loop_lag_seconds", "delay of the event loop", value=process["loop_lag"])
     yield GaugeMetricFamily(
@@ -219,6 +226,8 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield from _compaction(zeps["compaction"])
     if zeps["cache"]:
         yield from _cache(zeps["cache"])
+    if zeps["copies"]:
+        yield from _copies(zeps["copies"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_cut_off", "connections closed because of a bound", value=zeps["cut_off"])
@@ -238,6 +247,14 @@ def _compaction(compaction: Mapping[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily("zambezi_compaction_failures", "failed compactions", value=compaction["failures"])
 
 
+def _copies(copies: Mapping[str, int]) -> Iterator[Metric]:
+    lag, size = copies["lag"], copies["octets"]
+    yield GaugeMetricFamily("zambezi_copies_lag", "messages that are not copied, of the stream with most", value=lag)
+    yield CounterMetricFamily("zambezi_copies_messages", "messages copied to the store", value=copies["messages"])
+    yield CounterMetricFamily("zambezi_copies_bytes", "bytes copied to the store", value=size)
+    yield CounterMetricFamily("zambezi_copies_failures", "failed attempts to copy a stream", value=copies["failures"])
+
+
 def _cache(cache: Mapping[str, int]) -> Iterator[Metric]:
     yield GaugeMetricFamily("zambezi_cache_bytes", "bytes of streams of the store on the disk", value=cache["octets"])
     yield GaugeMetricFamily("zambezi_cache_limit_bytes", "the limit of these; 0 is none", value=cache["limit"])
@@ -255,6 +272,9 @@ def _scrub(scrub: Mapping[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily("zambezi_scrub_segments", "closed segments that the scrub has checked", value=segments)
     yield CounterMetricFamily("zambezi_scrub_bytes", "bytes of logs that the scrub has checked", value=size)
     yield CounterMetricFamily("zambezi_scrub_passes", "passes over all streams", value=scrub["passes"])
+    yield CounterMetricFamily(
+        "zambezi_scrub_repaired", "damaged segments whose messages the object store has", value=scrub["repaired"]
+    )
     yield GaugeMetricFamily("zambezi_scrub_damaged", "closed segments that are damaged", value=scrub["damaged"])
 
 

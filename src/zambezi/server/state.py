@@ -7,6 +7,7 @@ Clients decide how many streams, topics and peers there are, and how long their 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import psutil
 
+from zambezi import __version__
 from zambezi.server.queues import queues_of
 from zambezi.wire.text import as_bytes, as_text, printable
 from zambezi.zeps.broker.reports import describe_session, describe_stream
@@ -55,12 +57,15 @@ def state_of(server: Server) -> dict[str, Any]:
             "memory": process.memory_info().rss,
             "descriptors": process.num_fds(),
             "threads": process.num_threads(),
+            "processor": sum(process.cpu_times()[:2]),
         }
     return {
         "time": time.time(),
         "started": server.started,
         "endpoints": dict(server.endpoints),
+        "version": __version__,
         "process": {**usage, "loop_lag": server.loop_lag.lag, "loop_lag_worst": server.loop_lag.worst},
+        "disk_free": _disk_free(server),
         "queues": [dataclasses.asdict(queue) for queue in queues_of(server)],
         "problems": server.problems[:ROWS],
         "zeps": _zeps(server),
@@ -68,6 +73,16 @@ def state_of(server: Server) -> dict[str, Any]:
         "zre": _zre(server),
         "log": _log(server),
     }
+
+
+def _disk_free(server: Server) -> int | None:
+    """Return the free bytes of the disk with the data, or None if the server has no data."""
+    if server.broker is None:
+        return None
+    try:
+        return shutil.disk_usage(server.config.server.data).free
+    except OSError:
+        return None
 
 
 def _zeps(server: Server) -> dict[str, Any] | None:
@@ -107,6 +122,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "streams_refused": counters.streams_refused,
         "scrub": {**dataclasses.asdict(broker.scrub.counters), "damaged": len(broker.scrub.problems)},
         "cache": broker.cache_state,
+        "copies": broker.copy_state,
         "compaction": dataclasses.asdict(broker.compactor.counters),
         "dismissed": counters.dismissed,
         "fenced": counters.fenced,

@@ -57,9 +57,13 @@ class BaseWriter:
         _check_schema(schema, options)
         self.options = options
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle the writer in a Python worker that publishes, commits or aborts."""
+        prepare_worker()
+        self.__dict__.update(state)
+
     def publish(self, batches: Iterator[RecordBatch], task: Task) -> Published:
         """Publish the rows of one task."""
-        prepare_worker()
         options = self.options
         broker = BrokerAccess(options["endpoint"], options.security(), options["timeout"])
         publisher = TaskPublisher(broker, task, options["failOnRefusal"])

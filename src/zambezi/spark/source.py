@@ -8,6 +8,7 @@ Spark requests all columns unless the user gives a schema (`.schema("sequence lo
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Final
 
 from pyspark.sql.datasource import DataSource
@@ -18,6 +19,7 @@ from zambezi.spark.errors import SchemaError
 from zambezi.spark.options import BATCH, SINK, STREAM, Options
 from zambezi.spark.sink import BatchWriter, StreamWriter
 from zambezi.spark.stream_reader import StreamReader
+from zambezi.spark.worker_process import prepare_worker
 
 SCHEMA: Final = (
     "stream string not null, sequence long not null, timestamp timestamp not null, "
@@ -35,6 +37,10 @@ COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 class ZepsDataSource(DataSource):
     """The format `zeps`. docs/spark.md has its options."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        prepare_worker()  # Spark makes a source only in Python workers: to plan, to read and to write
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

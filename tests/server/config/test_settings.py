@@ -108,6 +108,7 @@ MIRROR = '[[zeps.mirrors]]\nsource = "tcp://a:1"\nstream = "s"\n'
         ('[zeps.journal]\nsync = "store"', 'z.toml:2: sync = "store" needs an object store: set url in [zeps.store]'),
         ('[zeps.streams.s]\nsync = "store"', 'z.toml:2: sync = "store" needs an object store'),
         ('[zeps.store]\nurl = "ftp://x/y"', "z.toml:2: url must be a directory, or begin with s3://"),
+        ('[zeps.store]\nendpoint = "berlin:5671"', "z.toml:2: 'berlin:5671' is no endpoint"),
         ("[zeps.store.options]\nretries = 3", "z.toml:1: write a table of texts"),
         ("[zeps.journal]\nsegment = 1", 'z.toml:2: segment must be "64K" to "1024T", not 1'),
         ("[server]\nmax_unfinished = 1048576", "z.toml:2: one message can be larger than all unfinished messages"),

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -365,10 +366,10 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
     begun: list[str] = []
     sync = Files.sync
 
-    def slow(files: Files, with_counts: bool) -> None:
+    def slow(files: Files, *arguments: Any) -> None:
         begun.append("sync")
         asyncio.run_coroutine_threadsafe(release.wait(), loop).result(60)
-        sync(files, with_counts)
+        sync(files, *arguments)
 
     async with Broker(tmp_path, policy=Policy(sync="always")) as broker:
         endpoint = broker.bind(TCP)
@@ -393,7 +394,7 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
 
 @in_loop
 async def test_the_publisher_learns_of_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(files: Files, with_counts: bool) -> None:
+    def broken(files: Files, *_: object) -> None:
         raise OSError(5, "Input/output error")
 
     async with Broker(tmp_path, policy=Policy(sync="always")) as broker, Speaker(broker.bind(TCP)) as speaker:
@@ -416,7 +417,7 @@ async def test_a_sync_of_a_stream_that_was_deleted_is_no_alarm(
 ) -> None:
     go_on = threading.Event()
 
-    def sync(journal: Journal) -> int:
+    def sync(journal: Journal, each: object = map) -> int:
         assert go_on.wait(10)
         raise JournalError("the journal is closed")
 

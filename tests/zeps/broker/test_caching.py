@@ -134,7 +134,7 @@ def test_the_cache_survives_a_restart(url: Path, tmp_path: Path) -> None:
         kept = journal_of(broker).local_octets
         assert kept > 200 * 120
     with caching(data, url, None) as (broker, client):
-        assert journal_of(broker).local_octets == pytest.approx(kept, rel=0.1)
+        assert journal_of(broker).local_octets > 0.9 * kept  # pieces that were loaded ahead may have been added
         assert bodies(client, since=100, until=300) == WANTED[100:300]
         assert depot_of(broker).loads.pieces == 0
         assert bodies(client) == WANTED
@@ -286,3 +286,30 @@ def test_a_cache_is_not_used_without_its_store(url: Path, tmp_path: Path) -> Non
             journal.index_page(250, 10)
     with serving(data, partial(Broker, scrub=0)) as (broker, _):
         assert "is a cache of a stream in an object store" in broker.engine.unusable["prices"]
+
+
+def test_the_scrub_repairs_a_damaged_segment(url: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caching(tmp_path / "data", url, None) as (broker, client):
+        assert bodies(client) == WANTED
+        journal = journal_of(broker)
+        for segment in (journal.segments[1], journal.segments[3]):
+            path = Path(segment.path + ".log")
+            path.write_bytes(b"x" + path.read_bytes()[1:])
+        broker.scrub.step(1 << 30, 0.0)
+        assert (broker.scrub.counters.repaired, broker.scrub.problems) == (2, [])
+        assert caplog.text.count("the object store has its messages") == 2
+        assert bodies(client) == WANTED
+
+
+def test_the_scrub_keeps_a_damaged_segment_that_the_store_does_not_have(
+    url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caching(tmp_path / "data", url, None) as (broker, client):
+        assert bodies(client, until=100) == WANTED[:100]
+        path = Path(journal_of(broker).segments[1].path + ".log")
+        path.write_bytes(b"x" + path.read_bytes()[1:])
+        monkeypatch.setattr(ObjectStore, "_execute", _fail)
+        monkeypatch.setattr(backing, "PATIENCE", 0.0)
+        broker.scrub.step(1 << 30, 0.0)
+        assert (broker.scrub.counters.repaired, len(broker.scrub.problems)) == (0, 1)
+        assert path.exists()

@@ -141,6 +141,16 @@ def test_rules_decide_who_asks_and_who_serves(tmp_path: Path) -> None:
         assert answers(client) == [("nobody", ID)]
 
 
+def test_a_request_that_crosses_the_farewell_of_the_broker_is_not_called_out_of_place(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        stage.client("s").detach()
+        client, server = asking(stage), serving(stage)
+        stage.engine.detach_all()
+        ask(client)
+        server.send(Publish("ok", bytes(24)))
+        assert client.reasons == server.reasons == []
+
+
 def test_servers_of_different_users_share_requests_and_others_do_not_join_them(tmp_path: Path) -> None:
     rights = {("ann", "serve"), ("bob", "serve"), ("ann", "create")}
     with Stage(tmp_path, allow=lambda user, action, _: action == "subscribe" or (user, action) in rights) as stage:

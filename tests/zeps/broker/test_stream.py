@@ -316,7 +316,7 @@ def test_a_real_disk_without_room(stage: Stage, monkeypatch: pytest.MonkeyPatch)
 
 
 def fail_sync(patch: pytest.MonkeyPatch) -> None:
-    def broken(files: Files, with_counts: bool) -> None:
+    def broken(files: Files, *_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     patch.setattr(Files, "sync", broken)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -151,10 +152,10 @@ def test_a_deletion_waits_for_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyP
     syncing, go_on = threading.Event(), threading.Event()
     sync = Files.sync
 
-    def slow_sync(files: Files, counts: bool = True) -> None:
+    def slow_sync(files: Files, *arguments: Any) -> None:
         syncing.set()
         assert go_on.wait(60)
-        sync(files, counts)
+        sync(files, *arguments)
 
     with Store(tmp_path) as store:
         journal = store.open("a")
@@ -370,7 +371,7 @@ def test_a_stop_syncs_the_streams_in_parallel(tmp_path: Path, monkeypatch: pytes
     for number in range(8):
         append(store.open(f"s{number}"), b"x")
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "sync", lambda files, with_counts: together.wait())
+        patch.setattr(Files, "sync", lambda *_: together.wait())
         store.close()
     assert not together.broken
     assert not list(tmp_path.glob("*/unsynced"))

@@ -14,6 +14,7 @@ from zambezi.zeps.errors import StoreError
 from zambezi.zeps.store.chunk import NOBODY
 from zambezi.zeps.store.cluster import find_owner
 from zambezi.zeps.store.commands import Answer, Get, List, Names, Put, Request
+from zambezi.zeps.store.members import LIMIT as MEMBER_LIMIT
 
 LIMIT = 15.0  # seconds in which streams must have moved
 
@@ -62,6 +63,17 @@ def test_the_streams_of_a_lost_broker_are_served_within_the_limit(
     world.is_over = True
     world.run_for(5.0)
     world.check()
+
+
+def test_a_broker_that_is_killed_is_noticed_when_its_heartbeat_is_too_old() -> None:
+    for moment in range(6):  # between two heartbeats
+        world = settled()
+        world.run_for(moment / 2)
+        lost = world.owner_of(STREAMS[0])
+        assert lost is not None
+        lost.kill()
+        world.run_for(MEMBER_LIMIT + 0.5)
+        assert not [one for one in world.brokers if one is not lost and one.cluster.roll.member(lost.id)]
 
 
 def test_a_broker_that_ends_hands_its_streams_over_at_once() -> None:
@@ -157,6 +169,7 @@ def test_a_look_up_fails_if_the_store_does_not_answer() -> None:
     assert all(isinstance(one, StoreError) for one in found)
 
 
+@pytest.mark.timeout(0)  # `--seeds` can be many
 def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
     confirmed = 0
     for seed in range(max(2, int(pytestconfig.getoption("--seeds")) // 100)):

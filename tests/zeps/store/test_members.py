@@ -2,7 +2,7 @@
 
 from tests.zeps.store.shelf import Shelf
 from zambezi.zeps.store.commands import Get
-from zambezi.zeps.store.members import Roll, beat, leave
+from zambezi.zeps.store.members import Owned, Roll, beat, leave
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -37,23 +37,23 @@ def test_a_known_broker_is_not_read_again() -> None:
 
 def test_brokers_name_their_streams_once() -> None:
     shelf = Shelf()
-    shelf.run(beat(A, ["tcp://a:1"], since=7.5, owned=["prices", "\udcff"]))
+    shelf.run(beat(A, ["tcp://a:1"], since=7.5, owned=Owned({"prices", "\udcff"}, 1, True)))
     found = roll(shelf, B)
     (named,) = [member for member in found.members if member.id == A]
     assert (named.streams, named.since) == ({"prices", "\udcff"}, 7.5)
     shelf.requests.clear()
     assert roll(shelf, B, found).member(A) == named
     assert not [request for request in shelf.requests if isinstance(request, Get)]
-    shelf.clock.now = 1.0
-    shelf.run(beat(A, ["tcp://a:1"], owned=[]))
+    shelf.run(beat(A, ["tcp://a:1"], owned=Owned(set(), 2, True)))
     again = roll(shelf, B, found).member(A)
     assert again is not None
-    assert (again.streams, again.listed) == (set(), 1.0)
+    assert (again.streams, again.revision) == (set(), 2)
+    assert sorted(key.rpartition(".")[2] for key in shelf.store.objects) == ["json", "json", "streams"]
 
 
 def test_names_stay_as_long_as_their_broker_lives() -> None:
     shelf = Shelf()
-    shelf.run(beat(A, ["tcp://a:1"], owned=["prices"]))
+    shelf.run(beat(A, ["tcp://a:1"], owned=Owned({"prices"}, 1, True)))
     shelf.clock.now = 4000.0
     roll(shelf, A)
     assert any(member.streams for member in roll(shelf, B).members)
@@ -90,7 +90,7 @@ def test_heartbeats_that_no_broker_writes_do_no_harm() -> None:
     shelf = Shelf()
     shelf.store.objects["brokers/readme.txt"] = (b"x", 0.0)
     shelf.store.objects[f"brokers/{B.hex()}.json"] = (b"[1", 0.0)
-    shelf.store.objects[f"brokers/{B.hex()}.streams"] = (b'{"a": 1}', 0.0)
+    shelf.store.objects[f"brokers/{B.hex()}-0000000001.streams"] = (b'{"a": 1}', 0.0)
     shelf.store.objects["brokers/zz.streams"] = (b"x", 0.0)
     found = roll(shelf, A)
     assert [(member.id, list(member.endpoints)) for member in found.members] == [(A, ["tcp://a:1"]), (B, [])]

@@ -6,10 +6,12 @@ stream, and questions and orders about it, wait until that is known.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from zambezi.wire.text import printable
 from zambezi.zeps.broker.depot import STORE, Depot
 from zambezi.zeps.errors import Moved, ZepsError
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
@@ -18,6 +20,8 @@ from zambezi.zeps.store.cluster import Located, Scanned
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
     from zambezi.zeps.broker.stream import BrokerStream
+
+_log: Final = logging.getLogger("zambezi.zeps")
 
 _MICRO: Final = 1_000_000
 
@@ -93,7 +97,14 @@ class Seeking:
             self._engine.check_open()
             self._depot.take(stream, owner)
 
-        self._engine.work_remote(take, partial(self._engine.on_stream_made, stream.name))
+        self._engine.work_remote(take, partial(self._on_taken, stream.name))
+
+    def _on_taken(self, name: str, problem: ZepsError | None) -> None:
+        if problem is None:
+            _log.info("stream %s was taken, and is served here", printable(name))
+        else:
+            _log.warning("stream %s could not be taken: %s", printable(name), problem)
+        self._engine.on_stream_made(name, problem)
 
     # Reports
 

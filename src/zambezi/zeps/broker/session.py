@@ -209,8 +209,9 @@ class Session:
         self.receive([MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
-        if self._desk is not None and self.state is SessionState.OPEN and is_valid_publish(frame):
-            self._desk.order(*key_and_body(frame))
+        if self._desk is not None and is_valid_publish(frame):
+            if self.state is SessionState.OPEN:  # else it was sent before the client has got our DETACH
+                self._desk.order(*key_and_body(frame))
             return
         try:
             message = Zeps.decode(frame)

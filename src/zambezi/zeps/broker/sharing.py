@@ -79,6 +79,7 @@ def _join(session: Session, stream: BrokerStream, message: Join) -> None:
     # A broker that was paused, and does not know yet that another one has the stream, must deliver nothing. Also a new
     # group must begin at the same message if another broker takes the stream.
     session.delivery.is_held = True
+    stream.prove_ownership()
     stream.readers.when_safe(session, partial(_begin, session, answer))
 
 

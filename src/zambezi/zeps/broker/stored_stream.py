@@ -211,6 +211,9 @@ class StoredStream(BrokerStream):
         settings = pack_settings(self.journal.settings, int(self.clock() * _MICRO))
         self.journal.positions.write([settings])
 
+    def prove_ownership(self) -> None:
+        self.keep_settings()  # a short record, which the store takes from the owner only
+
     def send_all_positions(self) -> None:
         """Send the positions of all readers and groups to the store, before the stream is handed over."""
         self.readers.close()

@@ -386,6 +386,9 @@ class BrokerStream:
         positions = self.journal.positions
         return positions.synced if self.journal.policy.sync == "always" else positions.written
 
+    def prove_ownership(self) -> None:
+        """Let `readers.when_safe` wait until it is certain that no other broker has the stream."""
+
     def make_positions_safe(self) -> None:
         """Begin to make the written positions safe. `readers.confirm` follows."""
         self._sync(self)

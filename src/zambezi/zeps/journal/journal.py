@@ -47,7 +47,7 @@ from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.positions import Positions
 from zambezi.zeps.journal.reading import why
 from zambezi.zeps.journal.recovery import recover
-from zambezi.zeps.journal.segment import LOG, PartialWrite, Segment
+from zambezi.zeps.journal.segment import LOG, Each, PartialWrite, Segment
 from zambezi.zeps.journal.trim import copy_end
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -209,13 +209,13 @@ class Journal(ChangingJournal):
             return False
         return self._is_marked or self.positions.written > self.positions.synced
 
-    def sync(self) -> int:
+    def sync(self, each: Each = map) -> int:
         """Sync all messages appended so far to the disk, and return the last sequence of them. Blocks.
 
-        A failed sync stops the stream: a later success would prove nothing.
+        `each` is that of `Files.sync`. A failed sync stops the stream: a later success would prove nothing.
         """
         with self._syncing:
-            last = self._sync()
+            last = self._sync(each)
             self._replace_epochs()
             self._sync_positions()
             return last
@@ -252,7 +252,7 @@ class Journal(ChangingJournal):
         except (OSError, JournalError) as error:
             _log.warning("the counts of stream %a could not be replaced by a snapshot: %s", self.name, error)
 
-    def _sync(self) -> int:
+    def _sync(self, each: Each) -> int:
         with self._lock:
             if self.failed or self._active is None:
                 raise self._unwritable_error()
@@ -264,7 +264,7 @@ class Journal(ChangingJournal):
             writes = self._count_writes
         try:
             if last != self.synced or names:
-                self._sync_files(segments, names)
+                self._sync_files(segments, names, each)
         except OSError as error:
             with self._lock:
                 self._names_unsynced |= names
@@ -285,7 +285,7 @@ class Journal(ChangingJournal):
             self._remove_mark()
         return last
 
-    def _sync_files(self, segments: list[Segment], names: bool) -> None:
+    def _sync_files(self, segments: list[Segment], names: bool, each: Each) -> None:
         for segment in segments:
             try:
                 files = self._files_of(segment)
@@ -293,7 +293,7 @@ class Journal(ChangingJournal):
                 if segment in self.segments:
                     raise
                 continue  # retention removed it
-            files.sync(segment.count_bytes > RECORD)
+            files.sync(segment.count_bytes > RECORD, each)
         if names:
             self._file_cache.with_descriptors(partial(identities.sync_directory, self.directory))
 

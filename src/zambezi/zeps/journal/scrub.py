@@ -6,10 +6,14 @@ itself, one segment at a time, and skips a segment that retention removes. Pages
 stay there after the check: the scrub must not displace the pages that subscribers need.
 
 A page that is in memory is checked there, and not on the disk.
+
+A damaged segment of a journal that is a cache of an object store is removed from the disk, if the store has its
+messages: readers get them from there.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +21,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.reader import is_cached
 from zambezi.zeps.journal.segment import LOG, Files, Segment
 from zambezi.zeps.journal.verify import Checked, SegmentCheck, Unfinished
+
+_log: Final = logging.getLogger("zambezi.zeps")
 
 RATE: Final = 10 << 20  # bytes per second
 PASS: Final = 24 * 3600.0  # seconds from the beginning of a pass to that of the next one
@@ -37,6 +44,7 @@ class ScrubCounters:
     segments: int = 0  # checked
     octets: int = 0  # of logs, checked
     passes: int = 0  # over all streams
+    repaired: int = 0  # segments that were damaged, and whose messages an object store has
 
 
 class Scrub:
@@ -125,6 +133,14 @@ class Scrub:
             self._note(journal, segment, problem)
 
     def _note(self, journal: Journal, segment: Segment, problem: str) -> None:
+        if problem and self._is_stored(journal, segment) and journal.evict(segment):
+            self.counters.repaired += 1
+            _log.warning(
+                "stream %a: %s; the segment was removed from the disk, because the object store has its messages",
+                journal.name,
+                problem,
+            )
+            problem = ""
         if not problem:
             self._damaged.pop(segment.path, None)
         elif len(self._damaged) < _DAMAGED:
@@ -133,6 +149,18 @@ class Scrub:
                 f"stream {journal.name!a}: {problem}; `zambezi journal verify {journal.name} --data {data}` says more; "
                 f"stop the server and run `zambezi journal repair {journal.name} --data {data} --from COPY`"
             )
+
+    def _is_stored(self, journal: Journal, segment: Segment) -> bool:
+        """Return whether an object store has all messages of a segment, undamaged: all of them are read there."""
+        if journal.backing is None:
+            return False
+        try:
+            for _ in journal.backing.backwards(max(segment.first, journal.first) - 1, segment.last):
+                if self._stopped:
+                    return False
+        except ZepsError:
+            return False  # the next pass looks again
+        return True
 
 
 def _is_in_memory(files: Files, size: int) -> bool:

@@ -16,10 +16,10 @@ import errno
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from zambezi.zeps.block import Block
@@ -42,6 +42,9 @@ _TAILS: Final = 64  # how many times
 _CHUNK: Final = 4096  # entries that are read at once, of all
 COUNTS_MOST: Final = 16 << 20  # bytes of counts after the snapshot, if the snapshot is not longer
 uses: Final = count()  # a clock that counts how often segments of caches are used
+
+Each: TypeAlias = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]  # `map`, or one with threads
+
 _opening: Final = threading.Lock()  # so that two threads do not open the same file of counts
 
 
@@ -155,12 +158,15 @@ class Files:
             os.close(self._counts)
             self._counts = -1
 
-    def sync(self, with_counts: bool = True) -> None:
-        """Write the files to the disk. The index goes last: it must not refer to missing messages or counts."""
-        if with_counts:
-            os.fdatasync(self.counts)
-        os.fdatasync(self.log)
-        os.fdatasync(self.index)
+    def sync(self, with_counts: bool = True, each: Each = map) -> None:
+        """Write the files to the disk. `each` calls a function for each of them, one after the other or at once.
+
+        File systems commit files together that are synced at once. If the system goes down meanwhile, the index can
+        refer to missing messages or counts; the kernel, too, writes the files in any order. Recovery expects that.
+        """
+        counts = [self.counts] if with_counts else []
+        for _ in each(os.fdatasync, [*counts, self.log, self.index]):
+            pass
 
     def read_log(self, offset: int, length: int) -> bytes:
         """Return bytes of the log: fewer than `length` if the log ends before. No more memory is used than it has."""
@@ -307,7 +313,7 @@ class Segment:
         """Append to the counts, the log and then the index: everything or nothing. The caller calls `note_append`."""
         place = self.entries * SIZE
         try:
-            if counts:
+            if counts and os.pwrite(files.counts, counts, self.count_bytes) != len(counts):
                 write_all(files.counts, counts, self.count_bytes)
             if os.pwrite(files.log, octets, self.size) != len(octets):
                 write_all(files.log, octets, self.size)

@@ -30,7 +30,7 @@ from zambezi.zeps.errors import StoreError, ZepsError
 from zambezi.zeps.store.catalog import StoredStream, latest_stream, list_streams
 from zambezi.zeps.store.chunk import FOOTER, NOBODY, Footer, Kind, unpack_footer
 from zambezi.zeps.store.commands import Answer, Procedure, get, within
-from zambezi.zeps.store.members import LIMIT, PERIOD, Member, Roll, beat, notify
+from zambezi.zeps.store.members import LIMIT, PERIOD, Member, Owned, Roll, beat, notify
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.view import View, look_and_read
@@ -38,6 +38,7 @@ from zambezi.zeps.store.view import View, look_and_read
 SCANS_AT_ONCE: Final = 16  # streams that a scan looks at, at the same time
 LOOKUPS_AT_ONCE: Final = 8  # streams that clients have asked for
 PATIENCE: Final = 5.0  # seconds of pauses, while the store fails, after which a look-up fails
+AFTER: Final = 0.1  # seconds between the death of a broker and the heartbeat that finds it
 RESCAN: Final = 60.0  # seconds after which a broker looks again at streams that no broker serves
 
 
@@ -140,6 +141,7 @@ class Cluster:
         self._settled: frozenset[bytes] = frozenset()  # brokers that were in the last two rolls
         self._owners: dict[str, bytes] = {}  # of streams that other live brokers have named
         self._named: AbstractSet[str] = frozenset()  # own streams whose names were put
+        self.revision = 0  # of these names
         self._is_scanning = False
         self._must_scan = True
         self._left: AbstractSet[str] = frozenset()  # streams that no broker had named after the last scan
@@ -260,16 +262,18 @@ class Cluster:
         return self._now if self._beaten_at is None else self._beaten_at
 
     def _beat(self) -> Procedure[Roll | None]:
-        owned = frozenset(self.owned)
+        names = frozenset(self.owned)
+        is_changed = names != self._named
+        revision = self.revision + is_changed
         roll = yield from beat(
             self.id,
             self.endpoints,
             self.roll.members,
             self._limit,
             since=self.since,
-            owned=owned if owned != self._named else None,
+            owned=Owned(names, revision, is_changed),
         )
-        self._named = owned
+        self._named, self.revision = names, revision
         return roll
 
     @property
@@ -302,6 +306,13 @@ class Cluster:
         self._settled = now & before
         self._note_names(roll)
         self._scan()
+        self._beat_when_one_dies(begun)
+
+    def _beat_when_one_dies(self, begun: float) -> None:
+        """Look at once when a silent broker counts as dead, and not up to a period later."""
+        ages = [self.roll.time - member.time for member in self.roll.members]
+        for left in [self._limit - age for age in ages if age > self._limit - self._period]:
+            self._next_beat = min(self._next_beat, begun + left + AFTER)
 
     def _note_names(self, roll: Roll) -> None:
         """Note which streams the brokers have named; scan if none has named one that exists. The newest names count."""

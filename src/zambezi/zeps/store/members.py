@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from zambezi.zeps.store.commands import Get, Procedure, StoredObject, ask_all, delete, listing, put
 from zambezi.zeps.store.names import BROKERS, last_part
@@ -40,7 +40,8 @@ class Member:
     time: float  # of its last heartbeat
     since: float = 0.0  # when it was started, by its own clock; in seconds since 1970
     streams: AbstractSet[str] = frozenset()  # that it owned when it put their names
-    listed: float = -1.0  # when it put them; -1: never
+    revision: int = 0  # of these names; 0: none
+    listed: float = 0.0  # when it put them
 
     @property
     def endpoint(self) -> str:
@@ -70,6 +71,24 @@ class Roll:
         return max(able, key=lambda member: _weight(member.id, stream), default=None)
 
 
+class Owned(NamedTuple):
+    """The names of the streams that a broker owns. Each change of them has another number."""
+
+    names: AbstractSet[str]
+    revision: int
+    must_put: bool
+
+
+class _Revision(NamedTuple):
+    broker: bytes
+    number: int
+    key: str
+    time: float
+
+
+_NO_REVISION: Final = _Revision(b"", 0, "", 0.0)
+
+
 def _weight(broker: bytes, stream: str) -> bytes:
     return blake2b(stream.encode("utf-8", "surrogateescape"), key=broker, digest_size=8).digest()
 
@@ -81,15 +100,15 @@ def beat(
     limit: float = LIMIT,
     *,
     since: float = 0.0,
-    owned: Iterable[str] | None = None,
+    owned: Owned | None = None,
 ) -> Procedure[Roll | None]:
     """Put a heartbeat, and return the live brokers; None if the own heartbeat is not listed.
 
     `known` are the brokers of the last roll: their heartbeats are not read again, once they have endpoints, and the
-    names of their streams only if they were put again. `owned` are the names of the own streams, if they have changed.
+    names of their streams only if they were put again. `owned` are the names of the own streams.
     """
-    if owned is not None:
-        yield from put(_owned(broker), json.dumps(sorted(owned)).encode() + b"\n", create=False)
+    if owned is not None and owned.must_put:
+        yield from put(_owned(broker, owned.revision), json.dumps(sorted(owned.names)).encode() + b"\n", create=False)
     key = _key(broker)
     content = json.dumps({"id": broker.hex(), "endpoints": list(endpoints), "since": since}).encode() + b"\n"
     yield from put(key, content, create=False)
@@ -98,21 +117,40 @@ def beat(
     if own is None:
         return None
     yield from delete(_forgotten(found, own.time - _FORGOTTEN))
+    revisions = _revisions(found)
+    yield from delete(
+        one.key for one in found if one.key.startswith(_stem(broker)) and one.key != revisions[broker].key
+    )
     notified = next((one.time for one in found if one.key == _notice(broker)), 0.0)
     beats = [one for one in found if one.key.endswith(_BEAT) and one.size <= _LARGEST]
     live = [one for one in beats if one.time >= own.time - limit and len(_id_of(one.key)) == _ID]
-    members = yield from _read_members(live, {one.key: one for one in found}, {member.id: member for member in known})
+    members = yield from _read_members(live, revisions, {member.id: member for member in known})
     return Roll(own.time, members, notified)
 
 
 def _forgotten(found: Sequence[StoredObject], horizon: float) -> list[str]:
     """Return the objects of brokers that have put no heartbeat since a time. The names of streams can be older."""
-    present = {_owned(_id_of(one.key)) for one in found if one.key.endswith(_BEAT) and one.time >= horizon}
-    return [one.key for one in found if one.time < horizon and one.key not in present]
+    present = {_id_of(one.key) for one in found if one.key.endswith(_BEAT) and one.time >= horizon}
+    return [
+        one.key
+        for one in found
+        if one.time < horizon and not (one.key.endswith(_OWNED) and _parse_owned(one.key).broker in present)
+    ]
+
+
+def _revisions(found: Sequence[StoredObject]) -> dict[bytes, _Revision]:
+    """Return the newest names of streams of each broker."""
+    newest: dict[bytes, _Revision] = {}
+    for one in found:
+        if one.key.endswith(_OWNED) and one.size <= _LONGEST:
+            revision = _parse_owned(one.key)._replace(time=one.time)
+            if revision.number > newest.get(revision.broker, _NO_REVISION).number:
+                newest[revision.broker] = revision
+    return newest
 
 
 def _read_members(
-    beats: Sequence[StoredObject], found: Mapping[str, StoredObject], known: Mapping[bytes, Member]
+    beats: Sequence[StoredObject], revisions: Mapping[bytes, _Revision], known: Mapping[bytes, Member]
 ) -> Procedure[list[Member]]:
     """Return the brokers of some heartbeats; read only what is not known yet."""
     members = []
@@ -123,21 +161,22 @@ def _read_members(
         members.append(replace(before, time=one.time))
         if not before.endpoints:
             wanted.append(one.key)
-        owned = found.get(_owned(broker))
-        if owned is not None and owned.time != before.listed and owned.size <= _LONGEST:
-            wanted.append(owned.key)
+        if (revision := revisions.get(broker, _NO_REVISION)).number > before.revision:
+            wanted.append(revision.key)
     contents = yield from ask_all([Get(key) for key in wanted])
     read = {key: octets for key, octets in zip(wanted, contents, strict=True) if isinstance(octets, bytes)}
-    return [_note_read(member, read, found) for member in members]
+    return [_note_read(member, read, revisions.get(member.id, _NO_REVISION)) for member in members]
 
 
-def _note_read(member: Member, read: Mapping[str, bytes], found: Mapping[str, StoredObject]) -> Member:
-    beat, owned = read.get(_key(member.id)), _owned(member.id)
+def _note_read(member: Member, read: Mapping[str, bytes], revision: _Revision) -> Member:
+    beat = read.get(_key(member.id))
     if beat is not None:
         endpoints, since = _parse_beat(beat)
         member = replace(member, endpoints=endpoints, since=since)
-    if owned in read:
-        member = replace(member, streams=_parse_names(read[owned]), listed=found[owned].time)
+    if revision.key in read:
+        member = replace(
+            member, streams=_parse_names(read[revision.key]), revision=revision.number, listed=revision.time
+        )
     return member
 
 
@@ -149,17 +188,33 @@ def notify(broker: bytes) -> Procedure[None]:
     yield from put(_notice(broker), b"", create=False)
 
 
-def leave(broker: bytes) -> Procedure[None]:
+def leave(broker: bytes, revision: int = 0) -> Procedure[None]:
     """Remove the heartbeat of a broker that ends, and the names of its streams."""
-    yield from delete([_key(broker), _owned(broker)])
+    yield from delete([_key(broker)])
+    if revision:
+        yield from delete([_owned(broker, revision)])
 
 
 def _key(broker: bytes) -> str:
     return f"{BROKERS}/{broker.hex()}{_BEAT}"
 
 
-def _owned(broker: bytes) -> str:
-    return f"{BROKERS}/{broker.hex()}{_OWNED}"
+def _stem(broker: bytes) -> str:
+    return f"{BROKERS}/{broker.hex()}-"
+
+
+def _owned(broker: bytes, revision: int) -> str:
+    return f"{_stem(broker)}{revision:010}{_OWNED}"
+
+
+def _parse_owned(key: str) -> _Revision:
+    """Return what the key of names of streams tells; `_NO_REVISION` if no broker writes such a key."""
+    broker, _, number = last_part(key).removesuffix(_OWNED).partition("-")
+    try:
+        found = _Revision(bytes.fromhex(broker), int(number), key, 0.0)
+    except ValueError:
+        return _NO_REVISION
+    return found if len(found.broker) == _ID and key == _owned(found.broker, found.number) else _NO_REVISION
 
 
 def _notice(broker: bytes) -> str:

@@ -133,11 +133,14 @@ def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Pr
 
 
 def expired_segments(view: View, keep_bytes: int | None, horizon: int | None) -> list[SegmentObject]:
-    """Return the segments that retention removes, the oldest first; never the newest."""
-    kept = sum(segment.name.octets for segment in view.readable)
+    """Return the segments that retention removes, the oldest first; never the newest.
+
+    The messages that stay have `keep_bytes` at least.
+    """
+    kept = sum(segment.name.octets for segment in view.readable) + sum(chunk.size for chunk in view.tail)
     expired = []
     for segment in view.readable[:-1]:
-        is_too_much = keep_bytes is not None and kept > keep_bytes
+        is_too_much = keep_bytes is not None and kept - segment.name.octets >= keep_bytes
         is_too_old = horizon is not None and segment.name.last_time < horizon
         if not is_too_much and not is_too_old:
             break
