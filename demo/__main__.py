@@ -20,6 +20,7 @@ from demo.fleet import three_machines
 from demo.sensors import Sensors
 from demo.server import ServerProcess
 from demo.told import say, title
+from demo.two_servers import a_takeover
 from zambezi.mcollective.asyncio import Connector, Fleet
 from zambezi.zeps.asyncio import Client, Subscription
 
@@ -62,10 +63,13 @@ async def play(directory: Path) -> None:
         title("4. The server is killed, and no confirmed message is lost")
         await a_crash(server, client, sensors)
 
-        title("5. A fleet is called")
+        title("5. A server is lost, and another one takes its streams")
+        await a_takeover(directory)
+
+        title("6. A fleet is called")
         await a_fleet(stack, server)
 
-        title("6. Spark analyses the streams")
+        title("7. Spark analyses the streams")
         await sensors.stop_publishing()
         await pipelines(server, directory)
 

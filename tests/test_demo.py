@@ -15,6 +15,7 @@ SHOWN = (
     "has caught up, and missed no message",
     "past temperatures",
     "every sequence once, in order",
+    "the other server has taken the stream",
     "no answer from db2",
     "The demo is over, and its files are removed.",
 )

@@ -47,11 +47,18 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
             str(one.subscribers),
             *((f"{one.reader_lag:,}" if one.readers else "-",) if named else ()),
             ago(one.last_at),
-            f"held: {printable(one.held)}" if one.held else printable(one.sync),
+            f"held: {printable(one.held)}" if one.held else _sync(one),
             *((printable(one.owner) or "none",) if owned else ()),
             *(_group(one) if grouped else ()),
         )
     return table
+
+
+def _sync(one: StreamInfo) -> str:
+    """Return when the messages of a stream are safe, and how far its copy in an object store is behind."""
+    if one.copied is None or one.copied >= one.last:
+        return printable(one.sync)
+    return f"{printable(one.sync)}, copy {one.last - max(one.copied, one.first - 1):,} behind"
 
 
 def _group(one: StreamInfo) -> tuple[str, str, str]:

@@ -226,6 +226,8 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield from _compaction(zeps["compaction"])
     if zeps["cache"]:
         yield from _cache(zeps["cache"])
+    if zeps["copies"]:
+        yield from _copies(zeps["copies"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_cut_off", "connections closed because of a bound", value=zeps["cut_off"])
@@ -243,6 +245,14 @@ def _compaction(compaction: Mapping[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily("zambezi_compaction_removed", "messages removed", value=compaction["removed"])
     yield CounterMetricFamily("zambezi_compaction_bytes", "bytes of messages removed", value=compaction["octets"])
     yield CounterMetricFamily("zambezi_compaction_failures", "failed compactions", value=compaction["failures"])
+
+
+def _copies(copies: Mapping[str, int]) -> Iterator[Metric]:
+    lag, size = copies["lag"], copies["octets"]
+    yield GaugeMetricFamily("zambezi_copies_lag", "messages that are not copied, of the stream with most", value=lag)
+    yield CounterMetricFamily("zambezi_copies_messages", "messages copied to the store", value=copies["messages"])
+    yield CounterMetricFamily("zambezi_copies_bytes", "bytes copied to the store", value=size)
+    yield CounterMetricFamily("zambezi_copies_failures", "failed attempts to copy a stream", value=copies["failures"])
 
 
 def _cache(cache: Mapping[str, int]) -> Iterator[Metric]:

@@ -129,7 +129,7 @@ class Server:
             own=self.rules.own,
             multicast=self._groups,
             group_key=keys.group_key if keys else b"",
-            store=store_of(zeps.store),
+            store=store_of(zeps.store, zeps.endpoint),
         )
         self.broker = await stack.enter_async_context(broker)
         self.endpoints["zeps"] = _bound(("zeps", "endpoint"), broker.bind, zeps.endpoint)
@@ -337,7 +337,7 @@ def _differences(before: Config, after: Config) -> Iterator[str]:
                 yield f"{section.name}.{one.name}"
 
 
-def store_of(store: StoreConfig) -> StoreOptions | None:
+def store_of(store: StoreConfig, endpoint: str) -> StoreOptions | None:
     """Return the object store of the broker, or None if the configuration has none."""
     if not store.url:
         return None
@@ -350,7 +350,16 @@ def store_of(store: StoreConfig) -> StoreOptions | None:
         period=store.heartbeat,
         limit=store.heartbeat * LIMIT / PERIOD,
         cache=store.cache,
+        copies=_copies_of(store.copies, endpoint),
     )
+
+
+def _copies_of(name: str, endpoint: str) -> str:
+    """Return the name of the copies of this server; nothing if it makes none."""
+    if name != "auto":
+        return "" if name == "off" else name
+    port = endpoint.rpartition(":")[2]
+    return f"{socket.gethostname()}-{port}" if port.isdigit() else ""
 
 
 def policy_of(journal: JournalConfig) -> Policy:

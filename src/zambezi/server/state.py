@@ -122,6 +122,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "streams_refused": counters.streams_refused,
         "scrub": {**dataclasses.asdict(broker.scrub.counters), "damaged": len(broker.scrub.problems)},
         "cache": broker.cache_state,
+        "copies": broker.copy_state,
         "compaction": dataclasses.asdict(broker.compactor.counters),
         "dismissed": counters.dismissed,
         "fenced": counters.fenced,

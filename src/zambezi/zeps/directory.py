@@ -58,6 +58,7 @@ class StreamInfo:
     first_time: int = 0
     last_time: int = 0
     sync: str = ""
+    copied: int | None = None  # the last sequence of its copy in an object store; None: it has no copy
     segment: int = 0  # bytes of a journal file
     keep_bytes: int | None = None  # bytes that are kept; None: all
     keep_seconds: float | None = None  # the age at which messages are removed; None: never

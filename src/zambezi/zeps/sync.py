@@ -102,11 +102,11 @@ class Client(Administration):
 
     @classmethod
     def connect(cls, endpoint: Endpoint, **options: Unpack[ClientArguments]) -> Self:
-        """Return a client of the broker at an endpoint, or of the one that a node finds (`X-ZEPS`). Returns at once.
+        """Return a client of the broker at an endpoint, or of those that a node finds (`X-ZEPS`). Returns at once.
 
-        Several brokers that share a store can be given, as a list of endpoints. The client asks the next one if a
-        broker does not answer, and goes to the one that has the stream: subscriptions go on with the next message, and
-        published messages are in the stream once.
+        Several brokers that share a store can be given, as a list of endpoints, or found by a node. The client asks the
+        next one if a broker does not answer, and goes to the one that has the stream: subscriptions go on with the next
+        message, and published messages are in the stream once.
 
         Instead of an endpoint you can give a function that returns it, or None while it is unknown. The client calls it
         whenever it has no connection.

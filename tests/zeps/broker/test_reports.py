@@ -45,6 +45,7 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
         "first_time": int(stage.now * 1_000_000),
         "last_time": int(stage.now * 1_000_000),
         "sync": "never",
+        "copied": None,
         "segment": 256 << 20,
         "keep_bytes": None,
         "keep_seconds": None,

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -199,6 +200,19 @@ def test_a_broker_that_ends_hands_its_streams_over(pair: Pair) -> None:
     for name in NAMES:
         publish(pair.client, name, b"2")
     assert pair.brokers[1 - ended].engine.names() == sorted(NAMES)
+
+
+def test_a_client_finds_the_brokers_in_a_mesh(pair: Pair) -> None:
+    class Mesh:
+        def services(self, service: str) -> dict[UUID, str]:
+            return {uuid4(): endpoint for endpoint in pair.endpoints} if service == "X-ZEPS" else {}
+
+    with Client.connect(Mesh(), backoff=Backoff(0.01, 0.1)) as client:
+        for name in NAMES:
+            publish(client, name, b"1")
+        pair.stacks[pair.owner("prices")].close()
+        for name in NAMES:
+            publish(client, name, b"2")
 
 
 def test_a_broker_that_is_cut_off_sends_its_clients_away(mortal_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

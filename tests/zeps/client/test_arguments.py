@@ -67,6 +67,9 @@ def test_a_broker_is_found_by_a_node() -> None:
     assert locate() is None
     node.found[uuid4()] = "tcp://127.0.0.1:5671"
     assert locate() == "tcp://127.0.0.1:5671"
+    node.found[uuid4()] = "tcp://127.0.0.1:5672"
+    assert locate() == ("tcp://127.0.0.1:5671", "tcp://127.0.0.1:5672")
+    assert arguments.client_options(node, {}).heartbeat == arguments.QUICK_HEARTBEAT
 
 
 def test_a_broker_is_found_by_a_function() -> None:

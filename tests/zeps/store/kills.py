@@ -375,7 +375,7 @@ def main() -> None:
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
     print(f"seed {seed}, {arguments.store}", flush=True)
     with ExitStack() as stack:
-        place = Path(stack.enter_context(TemporaryDirectory(prefix="zambezi-kills-")))
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="zambezi-store-kills-")))
         (place / "weed").mkdir()
         weed = stack.enter_context(running_weed(place / "weed")) if arguments.store == "weed" else None
         run(arguments.times, seed, place, weed, period=arguments.heartbeat, say=lambda text: print(text, flush=True))

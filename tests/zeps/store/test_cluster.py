@@ -169,6 +169,7 @@ def test_a_look_up_fails_if_the_store_does_not_answer() -> None:
     assert all(isinstance(one, StoreError) for one in found)
 
 
+@pytest.mark.timeout(0)  # `--seeds` can be many
 def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
     confirmed = 0
     for seed in range(max(2, int(pytestconfig.getoption("--seeds")) // 100)):

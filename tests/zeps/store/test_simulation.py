@@ -29,6 +29,7 @@ def run(seed: int) -> World:
     return World(seed, keep=KEPT if seed % 3 == 0 else None, deletes=seed % 5 == 4, acknowledges=seed % 2 == 1).run()
 
 
+@pytest.mark.timeout(0)  # `--seeds` can be many
 def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
     confirmed = takeovers = merges = promoted = 0
     for seed in range(int(pytestconfig.getoption("--seeds"))):

@@ -143,6 +143,8 @@ def _store(config: Config) -> Iterator[Mistake]:
     url = config.zeps.store.url
     if "://" in url and url.partition("://")[0] not in SCHEMES:
         yield ("zeps", "store", "url"), "url must be a directory, or begin with s3://, gs:// or az://"
+    if not config.zeps.store.copies or "/" in config.zeps.store.copies:
+        yield ("zeps", "store", "copies"), 'copies must be a name without slashes, "auto" or "off"'
     if config.zeps.store.endpoint:
         try:
             endpoint.parse(config.zeps.store.endpoint)

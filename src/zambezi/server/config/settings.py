@@ -100,6 +100,10 @@ class StoreConfig:
         (1, 60),
     )
     chunk: int = _note("the size of messages that one put has at most", 8 << 20, "octets", (64 << 10, 1 << 30))
+    copies: str = _note(
+        "the name under which streams with another sync are copied; auto: the machine and the port; off: no copies",
+        "auto",
+    )
     cache: int | None = _note(
         "the size that streams of the store have on the disk at most, such as 20G; unset: no limit",
         None,

@@ -112,6 +112,8 @@ class Broker:
         default = policy or Policy()
         self._fetchers = ThreadPoolExecutor(FETCHES, "zambezi-fetch")
         self._evicting = False
+        self._copy_thread = ThreadPoolExecutor(1, "zambezi-copy")
+        self._copying = False
         self.fetcher = Fetcher(self)
         self._store = (
             Store(path, policy=default)
@@ -222,6 +224,7 @@ class Broker:
         ):
             pool.shutdown()
         self._fetchers.shutdown(cancel_futures=True)
+        self._copy_thread.shutdown(cancel_futures=True)
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
@@ -278,12 +281,20 @@ class Broker:
         failing = failing or self.fetcher.problem
         store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
         uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]
-        return [*store, *others, *unusable, *self.scrub.problems, *uncompacted]
+        copier = self._store.copier if isinstance(self._store, Depot) else None
+        problems = dict(copier.problems) if copier is not None else {}
+        uncopied = [f"stream {name} is not copied to the store: {problem}" for name, problem in problems.items()]
+        return [*store, *uncopied, *others, *unusable, *self.scrub.problems, *uncompacted]
 
     @property
     def cache_state(self) -> dict[str, int]:
         """The state and the counters of the disk as a cache of the object store; empty if there is no store."""
         return {**self._store.cache_state, **self.fetcher.state} if isinstance(self._store, Depot) else {}
+
+    @property
+    def copy_state(self) -> dict[str, int]:
+        """The lag and the counters of copies of streams in the object store; empty if there are none."""
+        return self._store.copy_state if isinstance(self._store, Depot) else {}
 
     @property
     def engine(self) -> Engine:
@@ -424,6 +435,7 @@ class Broker:
         self._scrub_some()
         self._compact_some()
         self._evict_some()
+        self._copy_some()
 
     def _scrub_some(self) -> None:
         """Check a part of the journals on another thread, unless the part before is still being checked."""
@@ -439,6 +451,19 @@ class Broker:
             self._evicting = True
             step = self._loop.run_in_executor(self._pool, self._store.cache.step)
             step.add_done_callback(self._on_evicted)
+
+    def _copy_some(self) -> None:
+        """Copy streams on another thread, unless copies before are still under way."""
+        copier = self._store.copier if isinstance(self._store, Depot) else None
+        if copier is not None and not self._copying:
+            self._copying = True
+            step = self._loop.run_in_executor(self._copy_thread, copier.step, self.clock())
+            step.add_done_callback(self._on_copied)
+
+    def _on_copied(self, done: asyncio.Future[None]) -> None:
+        self._copying = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            _log.error("the copies of streams to the store failed, and begin again: %r", error)
 
     def _on_evicted(self, done: asyncio.Future[None]) -> None:
         self._evicting = False
@@ -486,11 +511,19 @@ class Broker:
             await asyncio.wait(self._making)  # messages for streams that are being created must not be lost
         await self._release_streams()
         self._storage_closing = True
+        await self._finish_copies()
         self.scrub.stop()
         self.compactor.stop()
         for pool in (self._pool, self._scrubber, self._compacter):
             await asyncio.to_thread(pool.shutdown)
         self._close_storage()
+
+    async def _finish_copies(self) -> None:
+        """Copy what is not copied yet."""
+        copier = self._store.copier if isinstance(self._store, Depot) else None
+        if copier is not None:
+            copier.stop()
+            await self._loop.run_in_executor(self._copy_thread, copier.finish, self.clock())
 
     async def _release_streams(self) -> None:
         """Store everything that was published, and give the streams in the object store up, within some seconds."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -32,6 +32,7 @@ from zambezi.zeps.store.backing import PIECE, LoadCounters, ReaderPool, StoreBac
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
+from zambezi.zeps.store.copier import Copier, restore_copies
 from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle
 from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
 from zambezi.zeps.store.shell import ObjectStore
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.stored_stream import StoredStream
     from zambezi.zeps.store.driver import Driver
 
+COPIES: Final = "copies"  # the prefix of copies of streams that are on a disk
 IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
 KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
@@ -62,6 +64,7 @@ class StoreOptions:
     period: float = PERIOD  # seconds between two heartbeats
     limit: float = LIMIT  # seconds after which a broker counts as dead
     cache: int | None = None  # bytes that the disk can have of streams in the store; None is no limit
+    copies: str = ""  # the name under which streams with another sync are copied; empty: they are not
     piece: int = PIECE  # bytes that are read from the store at once, if the disk does not have them
 
 
@@ -105,9 +108,21 @@ class Depot(Store):
             self._end_last_run()
             self._beat(options.limit)
             self._take_all(self.remote.run(list_streams(skip_damaged=True)), options)
+            self.copier = self._copier(options) if options.copies else None
         except BaseException:
             super().close()
             raise
+
+    def _copier(self, options: StoreOptions) -> Copier:
+        """Make streams again from their copies, if the disk does not have them; return what copies the others."""
+        copies = ObjectStore(f"{options.url.rstrip('/')}/{COPIES}/{options.copies}", options.options)
+        restore_copies(copies, self, lambda name: not self.is_stored(name))
+        return Copier(copies, self._local_journals)
+
+    def _local_journals(self) -> list[Journal]:
+        """Return the journals of streams that are on this disk, and not in the store."""
+        journals = [journal for journal in self.journals() if journal.is_open and not journal.is_cache]
+        return [journal for journal in journals if not self.is_stored(journal.name, journal.settings)]
 
     def _end_last_run(self) -> None:
         """Remove the heartbeat of the last broker in this directory: it is dead, for the directory was not locked."""
@@ -199,6 +214,12 @@ class Depot(Store):
             "evicted": cache.counters.octets,
             "loaded": self.loads.octets,
         }
+
+    @property
+    def copy_state(self) -> dict[str, int]:
+        """The lag and the counters of the copies; empty if there are none."""
+        copier = self.copier
+        return {"lag": copier.lag, **asdict(copier.counters)} if copier is not None else {}
 
     def names(self) -> list[str]:
         return sorted({*super().names(), *self._stored})

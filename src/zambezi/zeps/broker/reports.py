@@ -371,6 +371,7 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
         "first_time": journal.first_time,
         "last_time": journal.last_time,
         "sync": journal.policy.sync,
+        "copied": journal.copied,
         "segment": journal.policy.segment_bytes,
         "keep_bytes": journal.policy.keep_bytes,
         "keep_seconds": journal.policy.keep_seconds,

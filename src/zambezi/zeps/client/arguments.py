@@ -106,8 +106,8 @@ def endpoints_of(endpoint: object) -> tuple[str, ...]:
 
 
 def client_options(endpoint: object, arguments: ClientArguments) -> ClientOptions:
-    """Return the options of a client. One that knows several brokers notices sooner that a broker is gone."""
-    if len(endpoints_of(endpoint)) > 1:
+    """Return the options of a client. One that can know several brokers notices sooner that a broker is gone."""
+    if len(endpoints_of(endpoint)) > 1 or hasattr(endpoint, "services"):
         arguments = {"heartbeat": QUICK_HEARTBEAT, **arguments}
     return ClientOptions(**arguments)
 
@@ -118,16 +118,20 @@ def locator(endpoint: object) -> Locate:
     if several:
         for one in several:
             parse(one)  # raises now, not when the client tries to connect
-        return lambda: several[0] if len(several) == 1 else several
+        return lambda: _one_or_all(several)
     if hasattr(endpoint, "services"):
         find: Callable[[str], Mapping[UUID, str]] = endpoint.services
-        return lambda: next(iter(find(SERVICE).values()), None)
+        return lambda: _one_or_all(tuple(find(SERVICE).values()))
     if callable(endpoint):
         return endpoint
     raise ZepsError(
         f"a broker is given by an endpoint (tcp://HOST:PORT) or a list of them, by a node that finds it, or by a "
         f"function that returns its endpoint; not by {type(endpoint).__name__}"
     )
+
+
+def _one_or_all(endpoints: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    return endpoints if len(endpoints) > 1 else next(iter(endpoints), None)
 
 
 def start_of(since: Since) -> int:

@@ -59,6 +59,7 @@ class JournalReading:
         self._is_open = True
         self._lock = threading.Lock()
         self._cuts: OrderedDict[tuple[str, int], Cuts] = OrderedDict()
+        self.copied: int | None = None  # the last sequence that an object store has a copy of; None if it has none
         self.is_cache = identities.is_cached(directory)  # whether an object store has all messages, and more of them
         self.backing: Backing | None = None  # that store; None in a process that only reads the files
         self._read_times: deque[tuple[int, int, list[tuple[int, int]]]] = deque(maxlen=_READ_TIMES)

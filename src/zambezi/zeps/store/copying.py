@@ -114,7 +114,7 @@ def _changed_positions(journal: Journal, end: End) -> bytes:
     return b"".join([*changed, *[state.pack(REMOVED) for key, state in stored.items() if key not in known]])
 
 
-def settle(store: ObjectStore, log: StreamLog) -> None:
+def settle(store: ObjectStore, log: StreamLog, patience: float = PATIENCE) -> None:
     """Run a log until it has nothing to do; raise `StoreError` if it is broken, or the store fails for long."""
     answered = time.monotonic()
     while True:
@@ -124,7 +124,7 @@ def settle(store: ObjectStore, log: StreamLog) -> None:
             answer = store.execute(request)
             if not isinstance(answer, Failed):
                 answered = time.monotonic()
-            elif time.monotonic() > answered + PATIENCE:
+            elif time.monotonic() > answered + patience:
                 raise StoreSilent(f"{store.url} does not answer: {answer.reason}")
             log.answer(number, answer, time.monotonic())
         if log.state is State.BROKEN:
