@@ -8,7 +8,7 @@ file `cached` in its directory. Such a journal can be made again from the store 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -87,7 +87,7 @@ class Depot(Store):
         self._settings = options.log
         self.cache = DiskCache(options.cache, self.journals)
         self.loads = LoadCounters()
-        self.read_ahead: Callable[[JournalReading, int], object] = lambda _journal, _sequence: None
+        self.read_ahead: Callable[[JournalReading, Sequence[int]], object] = lambda _journal, _sequences: None
         self._readers = ReaderPool()
         self._piece = options.piece
         self._logs: dict[str, StreamLog] = {}  # owned
@@ -413,8 +413,8 @@ class Depot(Store):
             finally:
                 journal.may_block = False
 
-    def _begin_ahead(self, journal: JournalReading, sequence: int) -> None:
-        self.read_ahead(journal, sequence)
+    def _begin_ahead(self, journal: JournalReading, sequences: Sequence[int]) -> None:
+        self.read_ahead(journal, sequences)
 
     def _cache_of(self, stream: StreamInStore, log: StreamLog, directory: Path) -> Journal:
         """Return a journal whose messages are all in the store."""
