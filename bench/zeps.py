@@ -42,11 +42,12 @@ from bench.brokers.loopback import BareSend, BareSendfile
 from bench.brokers.run import Failed, Figures, measure, measure_replay, median
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
-from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziMessages, ZambeziOnce
+from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziFiltered, ZambeziMessages, ZambeziOnce
 from bench.report import environment, table
 
 OURS: Final = Zambezi()
 ONCE: Final = ZambeziOnce()
+FILTERED: Final = ZambeziFiltered()
 NATS: Final = JetStream()
 REDIS: Final = RedisStreams()
 SEND: Final = BareSend()
@@ -219,12 +220,16 @@ def _rates(system: System, subscribers: int, figures: list[Figures]) -> list[str
 
 
 def replay(run: Run, messages: int) -> None:
+    """Compare replays. The rate of a filtered one counts the messages that are passed: half of them go out."""
+
     def take(system: System) -> Figures:
         if system in (SEND, SENDFILE):
             return measure(system, Case(messages))
+        if system is FILTERED:
+            return measure_replay(system, Case(messages, prefixes=2, each=True))
         return measure_replay(system, Case(messages if system is OURS else messages // 10))
 
-    found = run.rounds_of([OURS, SENDFILE, SEND, *run.rivals], take)
+    found = run.rounds_of([OURS, FILTERED, SENDFILE, SEND, *run.rivals], take)
     limit = _rate(found[SENDFILE])
     rows = [
         [
@@ -239,6 +244,8 @@ def replay(run: Run, messages: int) -> None:
     heads = ["replay", "messages", "messages/s", "us of processor per message", "rate to bare sendfile"]
     _show("Replay of everything to one subscriber, 100 B, raw socket", heads, rows)
     run.above("unfiltered replay at half the rate of bare sendfile", _rate(found[OURS]) / limit, 0.5)
+    ratio = _rate(found[FILTERED]) / _rate(found[OURS])
+    run.above("replay by a prefix that takes half, at 0.3 of the rate of unfiltered replay", ratio, 0.3)
 
 
 def latency(run: Run) -> None:

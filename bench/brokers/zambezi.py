@@ -162,6 +162,15 @@ class ZambeziOnce(Zambezi):
         return sock
 
 
+class ZambeziFiltered(Zambezi):
+    """A subscriber with a pattern that takes the first of the keys."""
+
+    name = "zambezi, filtered"
+
+    def follow(self, port: int, case: Case) -> Sequence[Counted]:
+        return [self._follow(port, case, [case.key(0)])]
+
+
 class ZambeziMessages(Zambezi):
     """The asyncio client with one message per call."""
 

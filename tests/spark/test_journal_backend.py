@@ -15,7 +15,7 @@ from zambezi.spark.columns import BareMessages, EncodedMessages, find_messages
 from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Trimmed, Vanished
 from zambezi.spark.journal_backend import JournalBackend
 from zambezi.zeps.block import deliver
-from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.entry import SIZE
 from zambezi.zeps.messages import Publish
 
@@ -35,6 +35,24 @@ def test_streams_are_listed(tmp_path: Path) -> None:
     assert list(streams) == ["a/ü", "b"]
     assert (streams["b"].first, streams["b"].last, streams["b"].last_time) == (1, 25, (BEGINNING + 2) * 10**6)
     assert list(backend.streams(["b", "no"])) == ["b"]
+
+
+def test_a_journal_is_scanned_once_for_each_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "s", numbered(25))
+    scans: list[str] = []
+    scan = Journal._scan
+
+    def counted(journal: Journal) -> None:
+        scans.append(journal.name)
+        scan(journal)
+
+    monkeypatch.setattr(Journal, "_scan", counted)
+    backend = JournalBackend(str(tmp_path))
+    assert backend.streams(["s"])["s"].last == 25
+    assert scans == ["s"]
+    write(tmp_path, "s", numbered(5))
+    assert backend.streams(["s"])["s"].last == 30
+    assert scans.count("s") - 1 == 1
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.spark.backends import read_messages
 from tests.spark.journal import numbered
@@ -22,7 +24,7 @@ from zambezi.spark.columns import Numbers, bodies_of, find_messages, keys_of
 from zambezi.spark.errors import ConnectionLost, NotRepeatable, OptionError, Refused, SchemaError, Superseded
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.task_connection import TaskConnection
-from zambezi.spark.task_publisher import Task
+from zambezi.spark.task_publisher import Digest, Task
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.journal import Store
@@ -387,3 +389,19 @@ def test_a_stream_cannot_be_overwritten() -> None:
 def test_the_target_stream_is_required() -> None:
     with pytest.raises(OptionError, match="needs a target stream: set option 'stream'"):
         sink.StreamWriter(KEY_BODY, Options({"endpoint": "tcp://127.0.0.1:1"}, SINK), overwrite=False)
+
+
+@given(st.lists(st.binary(min_size=4, max_size=4), min_size=2, max_size=20, unique=True), st.data())
+def test_the_digest_depends_on_the_order_of_rows_and_not_on_batches(rows: list[bytes], data: st.DataObject) -> None:
+    whole = Digest().after(memoryview(b"".join(rows)))
+    cut = data.draw(st.integers(0, 4 * len(rows)))
+    octets = memoryview(b"".join(rows))
+    assert Digest().after(octets[:cut]).after(octets[cut:]) == whole
+    one, other = data.draw(st.sampled_from([(a, b) for a in range(len(rows)) for b in range(a)]))
+    rows[one], rows[other] = rows[other], rows[one]
+    assert Digest().after(memoryview(b"".join(rows))) != whole
+    assert Digest().after(octets[:-1]) != whole
+
+
+def test_the_digest_counts_bytes_of_a_long_task() -> None:
+    assert Digest(0, 0xFFFFFFFF).after(memoryview(b"ab")).size == 1

@@ -34,6 +34,9 @@ def test_a_filter_is_the_union_of_its_patterns(patterns: list[str], keys: list[b
     wanted = Filter(patterns, Matchers())
     for key in [*keys, *keys]:
         assert wanted(key) == wants(patterns, key)
+    assert Filter(patterns, Matchers()).matching(keys) == [
+        index for index, key in enumerate(keys) if wants(patterns, key)
+    ]
     assert wanted.patterns == frozenset(patterns)
 
 

@@ -88,8 +88,7 @@ class JournalBackend:
         """Open a journal in its present state; None if it does not exist."""
         directory = self._path / directory_of(name)
         try:
-            journal = self._store.open(name, create=False)
-            journal.refresh()
+            journal = self._store.open_current(name)
         except (JournalError, OSError) as error:
             if not directory.is_dir():
                 return None

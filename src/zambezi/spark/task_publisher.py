@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from zambezi.spark.broker_access import BrokerAccess
 from zambezi.spark.columns import Numbers
@@ -28,8 +29,7 @@ from zambezi.spark.task_connection import TaskConnection
 from zambezi.zeps.messages import PUBLISHER
 
 MAX_UNCONFIRMED: Final = 16 << 20  # bytes that a task publishes before it waits at the barrier
-_DIGEST: Final = 8  # bytes of a digest that are kept
-_MARK: Final = Struct(f">Q{_DIGEST}s")  # the number of rows, and the digest of them
+_MARK: Final = Struct(">QII")  # the number of rows, and their digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,21 @@ class Task:
         """The id of the task's publisher."""
         name = f"{self.job}\0{self.batch}\0{self.partition}".encode("utf-8", "surrogatepass")
         return blake2b(name, digest_size=PUBLISHER, person=b"zeps spark").digest()
+
+
+class Digest(NamedTuple):
+    """A digest of rows in their order: the CRC-32 of their messages, and the sum of their sizes, modulo 2**32.
+
+    It finds accidents, such as rows in another order, and is the same however Spark divides the rows into batches. A
+    CRC costs much less than a cryptographic hash on processors that have no instructions for one.
+    """
+
+    crc: int = 0
+    size: int = 0
+
+    def after(self, octets: memoryview) -> Digest:
+        """Return the digest of the rows so far and of some more."""
+        return Digest(crc32(octets, self.crc), (self.size + len(octets)) & 0xFFFFFFFF)
 
 
 class _Rows(NamedTuple):
@@ -77,14 +92,14 @@ class _Target:
         self._stream = stream
         self._task = task
         self._epoch = 0
-        self._digest = sha256()  # of all rows so far; processors compute it faster than BLAKE2
+        self._digest = Digest()  # of all rows so far
         self._received = 0  # rows
         self._held: list[_Rows] = []  # not compared with the mark yet
         self._unconfirmed: list[tuple[_Rows, bytes]] = []  # rows that were sent, with their marks
         self.unconfirmed_size = 0
         self._connection: TaskConnection | None = None
         self._published = 0  # rows that the stream has
-        self._marked, self._mark = 0, b""  # the rows of an earlier attempt, and their digest
+        self._marked, self._mark = 0, Digest()  # the rows of an earlier attempt, and their digest
         try:
             broker.retry(self._resume)
         except BaseException:
@@ -111,7 +126,8 @@ class _Target:
                     "stream. The log of that attempt says why; failOnRefusal=false goes on without them"
                 )
             if not self._epoch:
-                self._marked, self._mark = _MARK.unpack(answer.mark)
+                self._marked, *digest = _MARK.unpack(answer.mark)
+                self._mark = Digest(*digest)
             self._epoch, self._published = answer.epoch, answer.count
         return connection
 
@@ -119,7 +135,7 @@ class _Target:
         """Publish rows, or hold them back until they can be compared with those of an earlier attempt."""
         rows = _Rows(self._received, octets, starts)
         self._compare(rows)
-        self._digest.update(octets)
+        self._digest = self._digest.after(octets)
         self._received = rows.end
         self._held.append(rows)
         if self._received >= self._marked:
@@ -130,16 +146,15 @@ class _Target:
     def _compare(self, rows: _Rows) -> None:
         """Compare the rows with the mark of an earlier attempt, if they reach it."""
         if rows.first < self._marked <= rows.end:
-            digest = self._digest.copy()
-            digest.update(rows.octets[: int(rows.starts[self._marked - rows.first])])
-            if digest.digest()[:_DIGEST] != self._mark:
+            end = int(rows.starts[self._marked - rows.first])
+            if self._digest.after(rows.octets[:end]) != self._mark:
                 raise self._not_repeatable("other rows, or the same in another order,")
 
     def _send(self, rows: _Rows) -> None:
         new = rows.after(self._published)
         if new.first == new.end:
             return
-        mark = _MARK.pack(self._received, self._digest.digest()[:_DIGEST])
+        mark = _MARK.pack(self._received, *self._digest)
         self._unconfirmed.append((new, mark))
         self.unconfirmed_size += len(new.octets)
         try:

@@ -452,9 +452,8 @@ class Tries:
         tries = self
 
         def counted(self: Filter, key: bytes) -> bool:
-            if self.weight and not self.knows(key):
-                tries.now += 1
-            return call(self, key)
+            tries.now += self.weight > 0
+            return matches(self, key)
 
         def pulled(self: Cursor) -> Outgoing | None:
             tries.now = 0
@@ -462,8 +461,8 @@ class Tries:
             tries.most = max(tries.most, tries.now)
             return more
 
-        call, pull = Filter.__call__, Cursor.pull
-        patch.setattr(Filter, "__call__", counted)
+        matches, pull = Filter._matches, Cursor.pull
+        patch.setattr(Filter, "_matches", counted)
         patch.setattr(Cursor, "pull", pulled)
 
 

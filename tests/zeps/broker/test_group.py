@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -54,6 +54,9 @@ class Tape:
 
     def wants(self, key: bytes) -> bool:
         return self.wanted(key)
+
+    def matching(self, keys: Sequence[bytes]) -> list[int]:
+        return [index for index, key in enumerate(keys) if self.wanted(key)]
 
     def is_much_work(self, block: Block) -> bool:
         return False

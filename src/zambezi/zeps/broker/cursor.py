@@ -344,8 +344,7 @@ class Cursor:
             indices = [i for i, key in enumerate(block.keys) if stretch.wants(sequences[i], key)]
         elif self._all_begun:
             assert self.audience is not None
-            wanted = self.audience.filter
-            indices = [i for i, key in enumerate(block.keys) if wanted(key)]
+            indices = self.audience.filter.matching(block.keys)
         else:
             selections = self.selections
             indices = [

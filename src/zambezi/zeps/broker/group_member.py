@@ -41,6 +41,9 @@ class Source(Protocol):
     def wants(self, key: bytes) -> bool:
         """Return whether the group wants messages with a key."""
 
+    def matching(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the indices of the keys whose messages the group wants."""
+
 
 class Share:
     """Messages of one member: a block, their sequences and their slots. `at` is the number that was delivered."""

@@ -155,8 +155,7 @@ class GroupReading:
         """Return the indices of the messages that the group wants, and that are not done."""
         indices: Iterable[int] = range(block.count)
         if self.options.pattern:
-            wants = self._source.wants
-            indices = [index for index, key in enumerate(block.keys) if wants(key)]
+            indices = self._source.matching(block.keys)
         skip = self._log.skip
         if skip:
             indices = [index for index in indices if sequences[index] not in skip]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from zambezi.zeps.block import Block
@@ -36,6 +36,10 @@ class GroupSource:
     def wants(self, key: bytes) -> bool:
         """Return whether the group wants messages with a key."""
         return self._filter(key)
+
+    def matching(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the indices of the keys whose messages the group wants."""
+        return self._filter.matching(keys)
 
     def is_much_work(self, block: Block) -> bool:
         """Return whether it takes long to filter a block."""

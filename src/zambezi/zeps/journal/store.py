@@ -170,6 +170,14 @@ class Store:
         self._journals[name] = journal
         return journal
 
+    def open_current(self, name: str) -> Journal:
+        """Return the journal of a stream that exists, in the present state of its files."""
+        journal = self._journals.get(name)
+        if journal is None or not journal.is_open:
+            return self.open(name, create=False)
+        journal.refresh()
+        return journal
+
     def make(
         self,
         name: str,
