@@ -134,7 +134,7 @@ def test_the_cache_survives_a_restart(url: Path, tmp_path: Path) -> None:
         kept = journal_of(broker).local_octets
         assert kept > 200 * 120
     with caching(data, url, None) as (broker, client):
-        assert journal_of(broker).local_octets == pytest.approx(kept, rel=0.1)
+        assert journal_of(broker).local_octets > 0.9 * kept  # pieces that were loaded ahead may have been added
         assert bodies(client, since=100, until=300) == WANTED[100:300]
         assert depot_of(broker).loads.pieces == 0
         assert bodies(client) == WANTED

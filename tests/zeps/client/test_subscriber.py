@@ -13,8 +13,8 @@ from zambezi.zeps.errors import BrokerError, Incarnation, PatternError, ZepsErro
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Deliver, Subscribe, Zeps
 
 
-def described(first: int = 1, last: int = 100, incarnation: str = "one") -> StreamInfo:
-    return StreamInfo(stream="s", first=first, last=last, incarnation=incarnation)
+def described(first: int = 1, last: int = 100, incarnation: str = "one", owner: str = "") -> StreamInfo:
+    return StreamInfo(stream="s", first=first, last=last, incarnation=incarnation, owner=owner)
 
 
 def frames(*sequences: int, key: str = "k", body: bytes = b"") -> list[bytes]:
@@ -125,6 +125,15 @@ def test_a_stream_that_ends_before_the_position_is_an_error() -> None:
     subscriber = begun(since=50)
     subscriber.update(described(last=20))
     assert isinstance(subscriber.failure, Incarnation)
+
+
+def test_a_broker_that_is_behind_is_told_from_another_stream() -> None:
+    subscriber = begun(since=50)
+    assert subscriber.is_ahead_of(described(last=20, owner="tcp://paris:5671"))
+    assert not subscriber.is_ahead_of(described(last=50, owner="tcp://paris:5671"))
+    assert not subscriber.is_ahead_of(described(last=20))  # not in an object store
+    assert not subscriber.is_ahead_of(described(last=20, owner="tcp://paris:5671", incarnation="two"))
+    assert not Subscriber("s").is_ahead_of(described(last=20, owner="tcp://paris:5671"))
 
 
 def test_after_a_refusal_received_messages_can_still_be_read() -> None:

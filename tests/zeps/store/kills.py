@@ -25,7 +25,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,7 +51,6 @@ PUBLISHERS = 2  # of each stream
 SUBSCRIBERS = 2
 PARCEL = 10  # messages between two flushes
 FAST = Backoff(0.01, 0.2)
-Publishing: TypeAlias = Sequence[asyncio.Future[None]]
 Message: TypeAlias = tuple[bytes, int]  # a publisher, and the number of its message
 
 
@@ -179,6 +178,7 @@ class Run:
         self._limit = limit
         self._chance = random.Random(seed)
         self._endpoints = [server.endpoint for server in servers]
+        self._clients: list[asyncio.Future[None]] = []
 
     async def run(self, times: int, say: Callable[[str], object]) -> dict[str, dict[int, Message]]:
         """Kill the servers so many times, and return all messages by stream and sequence."""
@@ -192,10 +192,11 @@ class Run:
             for stream in STREAMS
             for _ in range(SUBSCRIBERS)
         ]
+        self._clients = [*publishing, *following]
         try:
-            await self._progress(publishing)
+            await self._progress()
             for number in range(1, times + 1):
-                await self._disturb(number, publishing, say)
+                await self._disturb(number, say)
             enough.set()
             await asyncio.gather(*publishing)
             logs = {stream: await read_all(self._endpoints, stream) for stream in STREAMS}
@@ -206,7 +207,7 @@ class Run:
             await asyncio.gather(*publishing, *following, return_exceptions=True)
         return logs
 
-    async def _disturb(self, number: int, publishing: Publishing, say: Callable[[str], object]) -> None:
+    async def _disturb(self, number: int, say: Callable[[str], object]) -> None:
         faults: dict[str, Callable[[], Callable[[], object]]] = {"kill": self._kill}
         if number % self._stop_after == 0:
             faults["stop"] = self._stop
@@ -217,7 +218,7 @@ class Run:
             recover = await asyncio.to_thread(fault)
             began = time.monotonic()
             recovering = asyncio.ensure_future(asyncio.to_thread(recover))
-            await self._progress(publishing)
+            await self._progress()
             wait = time.monotonic() - began
             self.told.waits.append(wait)
             await recovering
@@ -256,18 +257,13 @@ class Run:
         self.told.restarts += 1
         return weed.start
 
-    async def _progress(self, publishing: Publishing) -> None:
+    async def _progress(self) -> None:
         """Wait until each publisher has got a confirmation for messages that it begins to publish now."""
         now = time.monotonic()
         begun = self.told.begun
         names = {(stream, name) for stream in STREAMS for name in self._names(stream)}
 
         def is_confirmed() -> bool:
-            for server in self.servers:
-                server.check()
-            for task in publishing:
-                if task.done():
-                    task.result()
             found = {
                 (stream, message[0])
                 for (stream, message) in list(self.told.confirmed)[-2000:]
@@ -282,7 +278,12 @@ class Run:
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
-            while not condition():  # noqa: ASYNC110 - processes and threads change it
+            while not condition():
+                for server in self.servers:
+                    server.check()
+                for task in self._clients:
+                    if task.done():
+                        task.result()
                 await asyncio.sleep(0.05)
 
 
@@ -365,11 +366,16 @@ def run(
     return told
 
 
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--heartbeat", type=float, default=1.0)
+    parser.add_argument("--stop-after", type=int, default=4, help="kills between two stops")
     parser.add_argument("--store", choices=["weed", "directory"], default="weed" if weed_path() else "directory")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
@@ -378,7 +384,7 @@ def main() -> None:
         place = Path(stack.enter_context(TemporaryDirectory(prefix="zambezi-store-kills-")))
         (place / "weed").mkdir()
         weed = stack.enter_context(running_weed(place / "weed")) if arguments.store == "weed" else None
-        run(arguments.times, seed, place, weed, period=arguments.heartbeat, say=lambda text: print(text, flush=True))
+        run(arguments.times, seed, place, weed, stop_after=arguments.stop_after, period=arguments.heartbeat, say=_say)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,15 @@ class Subscriber:
 
     # Where to begin
 
+    def is_ahead_of(self, info: StreamInfo) -> bool:
+        """Return whether the broker's description is older than the position.
+
+        So a stream in an object store is described by a broker that was paused, and does not know yet that another one
+        has the stream.
+        """
+        is_same = self.incarnation == info.incarnation
+        return bool(info.owner) and is_same and self.position is not None and self.position > info.last
+
     def update(self, info: StreamInfo | None) -> None:
         """Use the broker's description of the stream, before each SUBSCRIBE; None if the broker gives none."""
         if info is None:

@@ -32,7 +32,7 @@ from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.questions import Probe, Question
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import STREAMS, StreamInfo, read_streams
-from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.errors import BrokerError, Moved, ZepsError
 from zambezi.zeps.messages import TIME, TIMES
 from zambezi.zeps.multicast.group_subscription import GroupSubscription, MulticastOptions
 from zambezi.zeps.multicast.reception import Phase
@@ -146,6 +146,9 @@ class SubscriberConnection(BrokerConnection):
 
     def _begin(self, info: StreamInfo | None) -> None:
         """Subscribe, now that the broker has described the stream, unless the end must be found first."""
+        if info is not None and self.engine.is_ahead_of(info):
+            self._follow(f"{Moved.PREFIX} the broker at {self._endpoint} is behind")
+            return
         if self.engine.failure is None:
             self.engine.update(info)
         if self._close_if_over():
