@@ -102,12 +102,25 @@ def test_a_chunk_has_no_snapshot_that_is_large_for_it() -> None:
     assert len(shelf.log(2, LARGE).counts) == 12
 
 
+def test_positions_do_not_count_for_retention() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    for number in range(1, 13):
+        shelf.publish(log, large(number))
+    before = shelf.messages()
+    log.append(piece_of_positions(Position(READER, "reader", 9, payload=bytes(2000)).pack()))
+    shelf.settle(log)
+    log.sweep(sum(one.name.octets for one in shelf.view().segments), None)
+    shelf.settle(log)
+    assert shelf.messages() == before
+
+
 def test_retention_removes_segments_that_are_chunks() -> None:
     shelf = Shelf()
     log = shelf.log(settings=LARGE)
     for number in range(1, 13):
         shelf.publish(log, large(number))
-    kept = shelf.run(sweep(PLACE, 3500, None))
+    kept = shelf.run(sweep(PLACE, 1200, None))
     found = shelf.view()
     assert (kept.chunks, kept.segments) == (found.chunks, found.segments)
     assert len(found.segments) == 2

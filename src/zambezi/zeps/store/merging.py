@@ -135,9 +135,10 @@ def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Pr
 def expired_segments(view: View, keep_bytes: int | None, horizon: int | None) -> list[SegmentObject]:
     """Return the segments that retention removes, the oldest first; never the newest.
 
-    The messages that stay have `keep_bytes` at least.
+    The messages that stay have `keep_bytes` at least. The chunks of the tail do not count: a listing tells their sizes,
+    and not how much of that are messages.
     """
-    kept = sum(segment.name.octets for segment in view.readable) + sum(chunk.size for chunk in view.tail)
+    kept = sum(segment.name.octets for segment in view.readable)
     expired = []
     for segment in view.readable[:-1]:
         is_too_much = keep_bytes is not None and kept - segment.name.octets >= keep_bytes
