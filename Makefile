@@ -60,6 +60,8 @@ soak: $(STAMP) ## run every service under load for ten minutes, and check that m
 campaign: $(STAMP) ## attack a server, kill brokers and let disks fail, for about an hour
 	$(BIN)/python -m tests.campaign --processes 2
 	$(BIN)/python -m tests.spark.kills --times 20
+	$(BIN)/python -m tests.spark.lake.kills --times 100
+	$(BIN)/python -m tests.spark.lake.kills --times 100 --weed
 
 docs: $(STAMP) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

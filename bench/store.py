@@ -12,6 +12,9 @@ stores and the local disk, one after another; the results are medians, and media
   the size of such a chunk. The bar: at most twice that, and the 50 ms that a chunk waits for more (`commit`).
 - `processor`: the processor time of the broker for each message of the flood. Beside it, a stream on the local disk
   with `sync = "always"`. The bar: at most 1.3x.
+- `replay`: a subscriber replays a stream of messages of 1 kB, ten times as large as the cache of the broker, whose disk
+  is empty. Beside it, obstore alone gets the same objects, in parts of the size that the broker gets, one after
+  another. The bar: at least 0.5x.
 - `idle`: the heartbeats of a broker with one stream and no messages. The bar: one in 3 s. A heartbeat is a PUT and a
   LIST.
 """
@@ -27,6 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,7 +42,7 @@ from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import Publish
-from zambezi.zeps.store.commands import Answer, Compute, Put, Request
+from zambezi.zeps.store.commands import Answer, Compute, Get, List, Put, Request
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings
 from zambezi.zeps.sync import Client
@@ -49,6 +53,8 @@ FLUSHES: Final = 40
 SETTINGS: Final = LogSettings()
 IDLE: Final = 30.0  # seconds
 LEAST_RATE: Final = 0.7
+LEAST_REPLAY: Final = 0.5
+CACHE: Final = 64 << 20  # bytes
 MOST_LATENCY: Final = 2.0
 MOST_PROCESSOR: Final = 1.3
 PERIOD: Final = 3.0  # seconds between two heartbeats
@@ -122,6 +128,60 @@ def streamed(data: Path, store: StoreOptions | None, seconds: float) -> Streamed
         return Streamed(
             statistics.median(took) * 1000, count / elapsed, count * size / elapsed / 1e6, used / count * 1e6
         )
+
+
+class Replayed(NamedTuple):
+    """The figures of a replay."""
+
+    rate: float  # MB/s
+    bare: float  # MB/s
+
+
+def replayed(data: Path, store: StoreOptions) -> Replayed:
+    """Replay a stream that is ten times as large as the cache, with a broker that has an empty disk."""
+    body = bytes(1000)
+    count = 10 * CACHE // len(deliver([Publish("key", body).encode()[0]], 1).octets)
+    with BrokerProcess(data, store=store, sync="store") as broker, Client.connect(broker.endpoint) as client:
+        stream = client.stream("bench")
+        for _ in range(0, count, PART):
+            stream.publish_many([("key", body)] * PART)
+        stream.flush(600)
+    with (
+        BrokerProcess(Path(f"{data}-empty"), store=replace(store, cache=CACHE), sync="store") as broker,
+        Client.connect(broker.endpoint, window=1 << 26) as client,
+    ):
+        began, octets = time.perf_counter(), 0
+        with client.stream("bench").subscribe(since="earliest", until="now") as replay:
+            for batch in replay.batches():
+                octets += len(batch) * (len(body) + 20)
+        rate = octets / (time.perf_counter() - began) / 1e6
+    return Replayed(rate, got(store))
+
+
+def got(store: StoreOptions) -> float:
+    """Return the MB/s of gets, of all objects of the store with messages, in parts."""
+    remote = ObjectStore(store.url, store.options)
+    objects = [one for one in remote.execute(List("streams")) if one.size > store.piece]
+    began, octets = time.perf_counter(), 0
+    for one in objects:
+        for start in range(0, one.size, store.piece):
+            octets += len(remote.execute(Get(one.key, start, min(store.piece, one.size - start))))
+    rate = octets / (time.perf_counter() - began) / 1e6
+    remote.close()
+    return rate
+
+
+def replay_row(name: str, results: list[Replayed]) -> list[str]:
+    """Return the row of the replays from one store."""
+    median = statistics.median
+    ratio = median(one.rate / one.bare for one in results)
+    return [
+        f"{name}: replay, MB/s",
+        f"{median(one.rate for one in results):.1f}",
+        f"bare gets: {median(one.bare for one in results):.1f}",
+        f"{ratio:.2f}x",
+        passed(ratio, LEAST_REPLAY, at_least=True),
+    ]
 
 
 async def idle(data: Path, store: StoreOptions) -> Counter[str]:
@@ -203,6 +263,7 @@ def main() -> None:
     bares: dict[str, list[Bare]] = {}
     results: dict[str, list[Streamed]] = {}
     local: list[Streamed] = []
+    replays: dict[str, list[Replayed]] = {}
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         places: dict[str, tuple[str, dict[str, str]]] = {}
@@ -218,7 +279,10 @@ def main() -> None:
                 bares.setdefault(name, []).append(bare(f"{url}/bare-{number}", options, arguments.seconds))
                 store = StoreOptions(url=f"{url}/{number}", options=options, log=SETTINGS)
                 results.setdefault(name, []).append(streamed(base / f"{name}-{number}", store, arguments.seconds))
+                replay = replayed(base / f"{name}-replay-{number}", replace(store, url=f"{url}/replay-{number}"))
+                replays.setdefault(name, []).append(replay)
         rows = [row for name in places for row in rows_of(name, bares[name], results[name], local)]
+        rows += [replay_row(name, found) for name, found in replays.items()]
         url, options = next(iter(places.values()))
         asked = asyncio.run(idle(base / "idle", StoreOptions(url=f"{url}/idle", options=options)))
     beats = asked["PUT"] * PERIOD / IDLE

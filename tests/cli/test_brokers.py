@@ -45,6 +45,7 @@ def test_brokers_and_owners_are_shown_at_every_broker(
     endpoints: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("zambezi.zeps.administration.sync.OTHERS", PATIENCE)
     owner, other = endpoints
     for endpoint in endpoints:
         rows = [json.loads(line) for line in run(capsys, "brokers", "--json", "--endpoint", endpoint).splitlines()]

@@ -1,10 +1,13 @@
 """Kill the driver of `archive` again and again, with messages coming all the while: each is there once in the end.
 
     python -m tests.spark.kills --times 20
+    python -m tests.spark.kills --times 20 --weed
 
-A kill is `kill -9` of the driver, its Java and its workers, at a moment that is drawn: a while after the run has done a
-batch, or right when it stages a batch, moves it, or has noted it as done. After every kill, a program that reads all
-Parquet files must see no message twice; in the end, after a run that is left alone, every message once.
+A kill is `kill -9` of the driver, its Java and its workers, at a moment that is drawn: a while after the run has added
+a batch, or right when it has written a file, the state, or a commit. After every kill, deltalake and a reader that
+shares no code with it must see the same: of each stream the messages from the first to some message, each once, and
+never fewer than before. In the end, after a run that is left alone, they see every message once. Small files are merged
+all the while. With `--weed` the table is in an object store.
 """
 
 from __future__ import annotations
@@ -20,19 +23,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyarrow import fs  # type: ignore[import-untyped]
 
+from tests.spark.delta import DeltaReader, count
 from tests.zeps.serving import serving
+from tests.zeps.store.weed import running_weed
 from zambezi.zeps.sync import Client
 
-PATIENCE = 240.0  # seconds; a loaded machine takes its time to start Java
+PATIENCE = 600.0  # seconds; a loaded machine takes its time to start Java
 STREAMS = ("readings", "alarms")
-MOMENTS = ("work", "staging", "moving", "done")
+MOMENTS = {"work": "", "file": "date=*/*.parquet", "state": "_zambezi/state/*.json", "commit": "_delta_log/*.json"}
 SMALL = (
     "--master",
     "local[2]",
@@ -78,12 +86,12 @@ class Publishing:
 class Driver:
     """`zambezi pipeline run` in a process group of its own."""
 
-    def __init__(self, name: str, endpoint: str, out: Path, *options: str) -> None:
+    def __init__(self, name: str, endpoint: str, out: str | Path, place: Path, *options: str) -> None:
         command = [sys.executable, "-m", "zambezi", "pipeline", "run", name, "--endpoint", endpoint]
         command += ["--out", str(out), *options]
-        self._errors = (out.parent / "driver.log").open("ab")
+        self._errors = (place / "driver.log").open("ab")
         # What the killed leave behind goes when the test's own directory goes.
-        local = out.parent / "local"
+        local = place / "local"
         local.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
             command,
@@ -121,73 +129,114 @@ class Driver:
             self.kill()
 
 
-def seen(out: Path) -> dict[str, Counter[int]]:
-    """Return what a program sees that reads all Parquet files: how often each sequence, by stream."""
-    found: dict[str, Counter[int]] = {name: Counter() for name in STREAMS}
-    for name in glob.glob(f"{out}/**/*.parquet", recursive=True):  # noqa: PTH207 - it does not look into .zambezi
-        path = Path(name)
-        stream = next(part.removeprefix("stream=") for part in path.parts if part.startswith("stream="))
-        found[stream].update(pq.ParquetFile(path).read(columns=["sequence"]).column(0).to_pylist())
-    return found
+class Table:
+    """The archive, as two independent readers see it."""
+
+    def __init__(self, uri: str, options: dict[str, str] | None = None, files: Any = None) -> None:
+        self.uri = uri
+        self.options = options or {}
+        self._files = files
+
+    def version(self) -> int:
+        """Return the number of the last commit; -1 if there is no table."""
+        try:
+            return int(DeltaTable(self.uri, storage_options=self.options).version())
+        except TableNotFoundError:
+            return -1
+
+    def seen(self) -> dict[str, Counter[int]]:
+        """Return how often the table has each sequence, by stream."""
+        if self.version() < 0:
+            return {}
+        found = DeltaTable(self.uri, storage_options=self.options)
+        by_deltalake = count(found.to_pyarrow_table(columns=["stream", "sequence"]))
+        assert DeltaReader(self.uri.removeprefix("s3://"), self._files).sequences() == by_deltalake
+        return by_deltalake
+
+    def paths(self, pattern: str) -> set[str]:
+        """Return the files of a table on a disk that match a pattern."""
+        return set(glob.glob(f"{self.uri}/{pattern}"))  # noqa: PTH207 - the quick way
+
+    def arguments(self) -> list[str]:
+        """Return the options of the command for the object store."""
+        return [part for name, value in self.options.items() for part in ("--store-option", f"{name}={value}")]
 
 
-def batches(out: Path, kind: str) -> set[str]:
-    """The batches that are staged, are being moved, or are done."""
-    try:
-        return {name for name in os.listdir(out / ".zambezi" / kind) if name[0].isdigit()}  # noqa: PTH208 - the quick way
-    except FileNotFoundError:
-        return set()
+def batches(out: Path) -> int:
+    """Return the number of batches that a table on a disk has: each leaves a state before its commit."""
+    states = (out / "_zambezi" / "state").glob("*.json")
+    return max((int(path.stem) >> 20 for path in states), default=-1) + 1
 
 
-def kill_once(endpoint: str, out: Path, chance: random.Random) -> str:
+def kill_once(endpoint: str, table: Table, place: Path, chance: random.Random) -> str:
     """Run the archive, and kill it; at which moment."""
-    moment = chance.choice(MOMENTS)
-    before = {kind: batches(out, kind) for kind in MOMENTS}
-    driver = Driver("archive", endpoint, out, *SMALL, "--follow", "--every", "200ms")
+    moment = "work" if table.options else chance.choice(list(MOMENTS))
+    before = table.version()
+    known = table.paths(MOMENTS[moment]) if moment != "work" else set()
+    options = (*SMALL, *table.arguments(), "--follow", "--every", "200ms")
+    driver = Driver("archive", endpoint, table.uri, place, *options)
     try:
-        driver.until((out / ".zambezi").exists, pause=0.05)  # Java starts; a quick look takes its processor away
         if moment == "work":
-            driver.until(lambda: bool(batches(out, "done") - before["done"]))
-            time.sleep(chance.uniform(0, 1))
+            driver.until(lambda: table.version() > before + 1, pause=0.1)
+            time.sleep(chance.uniform(0, 1.5))
         else:
-            driver.until(lambda: bool(batches(out, moment) - before[moment]), pause=0.001)
+            driver.until((place / "local").exists, pause=0.05)
+            some = chance.randrange(2)
+            driver.until(lambda: len(table.paths(MOMENTS[moment]) - known) > some, pause=0.002)
     finally:
         driver.kill()
     return moment
 
 
-def run(times: int, seed: int, say: Callable[[str], object] = print) -> int:
+def run(times: int, seed: int, say: Callable[[str], object] = print, *, weed: bool = False) -> int:
     """Kill it so many times; how many messages there were. Raises AssertionError if one is missing or twice."""
+    with TemporaryDirectory(prefix="zambezi-kills-") as name, ExitStack() as stack:
+        place = Path(name)
+        table = Table(str(place / "archive"))
+        if weed:
+            (place / "weed").mkdir()
+            store = stack.enter_context(running_weed(place / "weed"))
+            host = store.options["endpoint"].removeprefix("http://")
+            files = fs.S3FileSystem(access_key="key", secret_key="secret", scheme="http", endpoint_override=host)
+            table = Table(store.url("archive"), store.options, files)
+        return _run(times, seed, say, place, table)
+
+
+def _run(times: int, seed: int, say: Callable[[str], object], place: Path, table: Table) -> int:
     chance = random.Random(seed)
-    with TemporaryDirectory(prefix="zambezi-kills-") as place:
-        out = Path(place) / "archive"
-        with serving(Path(place) / "data") as (_, endpoint):
-            with Publishing(endpoint) as publishing:
-                for number in range(1, times + 1):
-                    moment = kill_once(endpoint, out, chance)
-                    found = seen(out)
-                    twice = {name: [one for one, count in few.items() if count > 1] for name, few in found.items()}
-                    assert not any(twice.values()), f"seed {seed}, kill {number} at {moment}: twice: {twice}"
-                    say(f"kill {number} ({moment}): {sum(map(len, found.values())):,} messages are there, each once")
-            last = Driver("archive", endpoint, out, *SMALL)
-            assert last.wait() == 0, f"seed {seed}: the last run failed: {last.said()}"
-        found = seen(out)
-        for name in STREAMS:
-            expected = Counter(range(1, publishing.published + 1))
-            wrong = sorted(((expected - found[name]) | (found[name] - expected)).items())[:10]
-            assert found[name] == expected, f"seed {seed}: {name} has {found[name].total()} of {len(expected)}: {wrong}"
-        say(f"after {times} kills: {publishing.published:,} messages in each stream, each once")
-        return publishing.published
+    before: dict[str, int] = {}
+    with serving(place / "data") as (_, endpoint):
+        with Publishing(endpoint) as publishing:
+            for number in range(1, times + 1):
+                moment = kill_once(endpoint, table, place, chance)
+                found = table.seen()
+                for name, sequences in found.items():
+                    last = max(sequences)
+                    assert sequences == Counter(range(1, last + 1)), f"seed {seed}, kill {number} at {moment}: {name}"
+                    assert last >= before.get(name, 0), f"seed {seed}, kill {number} at {moment}: {name} has shrunk"
+                    before[name] = last
+                said = f"{sum(map(len, found.values())):,} messages in {len(found)} streams, version {table.version()}"
+                say(f"kill {number} ({moment}): {said}, each once")
+        last_run = Driver("archive", endpoint, table.uri, place, *SMALL, *table.arguments())
+        assert last_run.wait() == 0, f"seed {seed}: the last run failed: {last_run.said()}"
+    found = table.seen()
+    for name in STREAMS:
+        expected = Counter(range(1, publishing.published + 1))
+        wrong = sorted(((expected - found[name]) | (found[name] - expected)).items())[:10]
+        assert found[name] == expected, f"seed {seed}: {name} has {found[name].total()} of {len(expected)}: {wrong}"
+    say(f"after {times} kills: {publishing.published:,} messages in each stream, each once")
+    return publishing.published
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--weed", action="store_true", help="in an object store")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
     print(f"seed {seed}")
-    run(arguments.times, seed)
+    run(arguments.times, seed, weed=arguments.weed)
 
 
 if __name__ == "__main__":

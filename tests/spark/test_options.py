@@ -21,6 +21,9 @@ KEYS = KeyPair.generate(bytes(32))
 GOOD: list[tuple[str, str, Any]] = [
     ("path", "data", "data"),
     ("storeOptions", '{"region": "r"}', {"region": "r"}),
+    ("archive", "s3://bucket/archive", "s3://bucket/archive"),
+    ("archive", "file:///archive", "/archive"),
+    ("startingOffsets", '{"a": {"sequence": 7}}', {"a": {"sequence": 7}}),
     ("endpoint", TCP, TCP),
     ("endpoint", "ipc:///run/zeps", "ipc:///run/zeps"),
     ("path", "file:///data/my%20broker", "/data/my broker"),
@@ -72,6 +75,9 @@ GOOD: list[tuple[str, str, Any]] = [
 BAD = [
     ("path", ""),
     ("path", "file://host/data"),
+    ("archive", ""),
+    ("startingOffsets", "[]"),
+    ("startingOffsets", "earliest"),
     ("cores", "0"),
     ("storeOptions", "[]"),
     ("storeOptions", '{"timeout": 1}'),

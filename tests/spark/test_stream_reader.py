@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.spark.readers import Clock, read_batch, stream_reader
 from tests.spark.schemas import COLUMNS
 from tests.spark.test_journal_backend import SMALL, trim
 from tests.zeps.serving import serving
-from zambezi.spark.errors import Replaced, Trimmed, Vanished
+from zambezi.spark.errors import Replaced, SparkError, Trimmed, Vanished
 from zambezi.spark.options import STREAM, Options
 from zambezi.spark.stream_reader import StreamReader
 from zambezi.zeps.journal import Policy, Store
@@ -61,6 +62,24 @@ def test_a_new_reader_plans_a_batch_from_offsets_alone(tmp_path: Path) -> None:
     start = before.initialOffset()
     end = before.latestOffset(start, ReadMaxRows(10))
     assert read_batch(stream_reader(tmp_path), start, end) == s(*range(5, 15))
+
+
+def test_a_query_can_begin_after_offsets(tmp_path: Path) -> None:
+    write(tmp_path, "s", numbered(25))
+    before = stream_reader(tmp_path, startingSequence="5", maxMessagesPerTrigger="10")
+    end = before.latestOffset(before.initialOffset(), before.getDefaultReadLimit())
+    reader = stream_reader(tmp_path, startingOffsets=json.dumps(end))
+    start = reader.initialOffset()
+    assert start == end
+    later = reader.latestOffset(start, ReadAllAvailable())
+    assert read_batch(reader, start, later) == [("s", number) for number in range(15, 26)]
+    with Store(tmp_path) as store:
+        store.delete("s")
+    write(tmp_path, "s", numbered(3))
+    with pytest.raises(Replaced, match="is not the stream that the query has read"):
+        reader.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(SparkError, match="is not an offset of the source"):
+        stream_reader(tmp_path, startingOffsets='{"s": 7}').initialOffset()
 
 
 def test_a_stream_that_is_made_later_is_read_from_its_beginning(

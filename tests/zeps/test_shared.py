@@ -267,7 +267,7 @@ async def test_acknowledgements_that_a_lost_connection_takes_with_it_are_not_con
 
 @in_loop
 async def test_a_broker_without_the_extension_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zeps.broker.broker.SHARED", "something-else")
+    monkeypatch.setattr("zambezi.zeps.broker.broker.EXTENDED", ("something-else",))
     async with Broker(tmp_path) as broker, Client.connect(broker.bind(TCP)) as client:
         with pytest.raises(BrokerError, match="has no shared readers"):
             async with client.stream("s").subscribe(shared="workers"):

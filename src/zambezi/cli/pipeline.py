@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich import box
@@ -37,14 +36,15 @@ if TYPE_CHECKING:
 
 # The pipelines, known without Spark. A test compares them with those of zambezi.spark.
 NAMES: Final = {
-    "archive": "streams to Parquet, by stream and date, each message once",
-    "restore": "Parquet back into streams",
+    "archive": "streams to a Delta table, by date, each message once",
+    "restore": "an archive back into streams",
     "traffic": "messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
     "network-health": "a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
     "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
 }
 RESTORE: Final = "restore"
 ARCHIVE: Final = "archive"  # always incremental
+_LEAST_KEEP: Final = 86400.0  # seconds
 POLL: Final = 0.25  # seconds between two looks at the progress of Spark
 EVERY: Final = 10.0  # seconds between batches, and between reports, with --follow
 
@@ -72,6 +72,24 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_settings(run_parser)
     add_spark_options(run_parser)
     run_parser.set_defaults(run=run)
+    compacting = commands.add_parser(
+        "compact",
+        help="merge the small files of a table",
+        description=(
+            "Merge the small files of each day of a table, and remove files that no reader needs any more. A run that "
+            "adds to the table does this by itself when a day has many small files."
+        ),
+    )
+    compacting.add_argument("table", metavar="DIR", help="the place of the Delta table: a directory or a URL")
+    add_store_options(compacting)
+    compacting.add_argument(
+        "--keep",
+        metavar="TIME",
+        type=seconds,
+        default=7 * 86400.0,
+        help="keep replaced files for readers of older versions for this time, at least 1d (default: 7d)",
+    )
+    compacting.set_defaults(run=compact)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -117,12 +135,15 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--server-key", metavar="KEY", help="encrypt with CURVE: the broker's public key, or the file that has it"
     )
     options.add_argument("--key", metavar="KEY", dest="own_key", help="your own secret key, or the file that has it")
-    options.add_argument("--archive", metavar="DIR", help="the archive that restore reads")
+    options.add_argument("--archive", metavar="DIR", help="the archive that restore reads: a directory or a URL")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("output")
-    options.add_argument("--out", metavar="DIR", help="the directory of the table (Parquet) and its checkpoint")
+    options.add_argument(
+        "--out", metavar="DIR", help="the place of the Delta table: a directory, or a URL such as s3://bucket/prefix"
+    )
+    add_store_options(options)
     options.add_argument("--incremental", action="store_true", help="read only the messages since the last run")
     options.add_argument("--follow", action="store_true", help="read new messages, too, until Ctrl-C")
     options.add_argument(
@@ -133,7 +154,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         help=f"the time between two batches, with --follow (default: {EVERY:g}s)",
     )
     options.add_argument(
-        "--results", metavar="DIR", type=Path, help="the directory of JSON files for the console (default: in OUT)"
+        "--results", metavar="DIR", help="the directory of JSON files for the console (default: in OUT)"
     )
     options.add_argument("--publish", metavar="STREAM", help="publish the reports to a stream (needs --endpoint)")
     options.add_argument(
@@ -274,6 +295,23 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     )
 
 
+def add_store_options(parser: argparse._ActionsContainer) -> None:
+    """Add the option for object stores."""
+    parser.add_argument(
+        "--store-option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of the object store of --out or --archive, such as AWS_ENDPOINT_URL=http://host:8333 (can be "
+        "repeated; default: from variables of the environment)",
+    )
+
+
+def store_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the object store that the command line describes."""
+    return dict(pair("--store-option", one) for one in arguments.store_option)
+
+
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
     """Return the options of the Spark sink that the command line describes."""
     given = {
@@ -289,18 +327,24 @@ class _Session:
     """One run of a pipeline, and its output."""
 
     def __init__(self, arguments: argparse.Namespace, spark: SparkSession, interrupted: threading.Event) -> None:
-        from zambezi.spark.options import local_path  # noqa: PLC0415
+        from zambezi.spark.lake.place import Place  # noqa: PLC0415
+        from zambezi.spark.lake.table import OWN  # noqa: PLC0415
         from zambezi.spark.pipelines import PIPELINES, Run  # noqa: PLC0415
-        from zambezi.spark.pipelines.deposit import OWN  # noqa: PLC0415
 
         self._arguments = arguments
         self._interrupted = interrupted
+        stored = store_options(arguments)
         self._work: Run = Run(
-            spark, PIPELINES[arguments.name], arguments.out, source_options(arguments), _settings(arguments)
+            spark,
+            PIPELINES[arguments.name],
+            arguments.out,
+            source_options(arguments),
+            _settings(arguments),
+            store_options=stored,
         )
-        # Not in a directory of a table: Spark would read the results as a part of the table.
-        beside = Path(local_path(arguments.out)) / ("results" if self._work.pipeline.table else f"{OWN}/results")
-        self._results: Path = arguments.results or beside
+        # Not among the files of a table: a program that reads a directory would take them for a part of it.
+        beside = "results" if self._work.pipeline.table else f"{OWN}/results"
+        self._results = Place(arguments.results or f"{arguments.out.rstrip('/')}/{beside}", stored)
         self._output = table_console()
         self._progress = Console(stderr=True)
 
@@ -348,7 +392,7 @@ class _Session:
         if final:
             for one in results:
                 self._output.print(result_view(one, self._arguments.rows))
-            self._progress.print(f"the table: {work.deposit.root}\nthe results: {self._results}")
+            self._progress.print(f"the table: {work.place}\nthe results: {self._results}")
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -375,6 +419,9 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
         streams=streams,
         into=arguments.into,
         append=arguments.append,
+        since=arguments.since,
+        until=arguments.until,
+        store_options=store_options(arguments),
     )
     table = Table(title="restored", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("stream")
@@ -382,6 +429,25 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
     for name, count in counts.items():
         table.add_row(printable(name), f"{count:,}")
     table_console().print(table)
+    return 0
+
+
+def compact(arguments: argparse.Namespace) -> int:
+    """Merge small files. This needs no Java."""
+    check_spark("pipelines need")
+    if arguments.keep < _LEAST_KEEP:
+        raise OptionsError("--keep must be at least 1d: a run may be writing files that are not committed yet")
+    from zambezi.spark.lake.compaction import maintain  # noqa: PLC0415
+    from zambezi.spark.lake.place import Place  # noqa: PLC0415
+    from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
+
+    table = LakeTable(Place(arguments.table, store_options(arguments)), "")
+    if not table.exists:
+        raise OptionsError(f"there is no Delta table in {table.place}")
+    done = maintain(table, hours=-(-int(arguments.keep) // 3600))
+    table_console().print(
+        f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
+    )
     return 0
 
 

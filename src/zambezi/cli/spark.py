@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+_NEEDED: Final = ("pyspark", "pyarrow", "numpy", "deltalake")
 
 
 class SparkUnavailable(ZambeziError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from zambezi.spark.archive_reader import ArchivePartition, read_archive
 from zambezi.spark.backend import Backend, Request, SequenceRange, SizeIndex, StreamState, trimmed_error
 from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import KeyTest, RecordBatch, RecordBatchBuilder, join_small
@@ -59,6 +60,7 @@ class BaseReader:
     def __init__(self, schema: StructType, options: Options) -> None:
         self.options = options
         self.pushed_filters = PushedFilters()
+        self.archived: frozenset[str] = frozenset()  # the streams that an archive has
         self.lost = 0  # messages that were lost before they were read, as far as their number is known
         self._schema = schema
         self._backend: Backend | None = None
@@ -80,7 +82,12 @@ class BaseReader:
             backend.close()
 
     @property
-    def _cores(self) -> int:
+    def has_backend(self) -> bool:
+        """Whether the options name a broker or its data: an archive can be read without."""
+        return "path" in self.options or "endpoint" in self.options
+
+    @property
+    def cores(self) -> int:
         """The cores of the cluster."""
         return self.options["cores"] or default_cores()
 
@@ -145,7 +152,7 @@ class BaseReader:
 
     def check_stream_names(self, option: str, value: Any, streams: dict[str, StreamState]) -> None:
         """Raise OptionError if the JSON of an option names a stream that is not read."""
-        unknown = sorted(value.keys() - streams.keys()) if isinstance(value, dict) else []
+        unknown = sorted(value.keys() - streams.keys() - self.archived) if isinstance(value, dict) else []
         if unknown and self.named_streams() is not None:
             unknown = [name for name in unknown if name not in (self.named_streams() or ())]
         if unknown:
@@ -162,7 +169,7 @@ class BaseReader:
             self.sized_ranges(ranges, streams),
             min_partitions=self.options["minPartitions"],
             max_messages=self.options["maxMessagesPerPartition"],
-            cores=self._cores,
+            cores=self.cores,
         )
 
     def sized_ranges(
@@ -172,7 +179,7 @@ class BaseReader:
         min_partitions = self.options["minPartitions"]
         estimates = [uniform_size_index(one, streams[one.stream]) for one in ranges]
         total = sum(index.size for index in estimates)
-        step = max(_MIN_STEP, total // partition_count(total, min_partitions, self._cores) // _STEPS)
+        step = max(_MIN_STEP, total // partition_count(total, min_partitions, self.cores) // _STEPS)
         asked = [
             number
             for number, one in enumerate(ranges)
@@ -194,6 +201,9 @@ class BaseReader:
 
     def _record_batches(self, partition: InputPartition) -> Iterator[RecordBatch]:
         schema = to_arrow_schema(self._schema, timezone="UTC")
+        if isinstance(partition, ArchivePartition):
+            yield from read_archive(self.options, partition, schema, all_of(self._key_tests()))
+            return
         pattern, key_tests = self._key_conditions()
         bare = not key_tests and not pattern and _NEEDS_LOG.isdisjoint(schema.names) and not self.options["verify"]
         builder: RecordBatchBuilder | None = None
@@ -210,14 +220,18 @@ class BaseReader:
 
     def _key_conditions(self) -> tuple[str, list[KeyTest]]:
         """Return the pattern for the backend, and the tests that the executor makes on keys."""
-        key_tests = self.pushed_filters.key_tests()
+        key_tests = self._key_tests()
         pattern: str = self.options["pattern"]
-        test = pattern_test(pattern)
-        if test is not None:
-            key_tests.append(test)
         if not self.backend.filters_keys:
             return "", key_tests
         return pattern or self.pushed_filters.key_pattern(), key_tests
+
+    def _key_tests(self) -> list[KeyTest]:
+        key_tests = self.pushed_filters.key_tests()
+        test = pattern_test(self.options["pattern"])
+        if test is not None:
+            key_tests.append(test)
+        return key_tests
 
 
 def value_for(stream: str, value: Any, default: Any) -> Any:

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from zambezi.spark.backend import SequenceRange, StreamState
+from zambezi.spark.archive_reader import Archive, join
+from zambezi.spark.backend import SequenceRange, StreamState, trimmed_error
 from zambezi.spark.base_reader import BaseReader, value_for
 from zambezi.spark.columns import RecordBatch
 from zambezi.spark.errors import NoSuchStream, OptionError
@@ -50,13 +51,22 @@ class BatchReader(BaseReader, DataSourceReader):
             self.close()
 
     def _partitions(self) -> Sequence[InputPartition]:
-        streams = self.streams()
-        missing = [name for name in self.named_streams() or () if name not in streams]
+        archive = Archive(self.options) if "archive" in self.options else None
+        archived = archive.positions if archive is not None else {}
+        self.archived = frozenset(archived)
+        present = self.streams() if self.has_backend else {}
+        missing = [name for name in self.named_streams() or () if name not in present and name not in archived]
         if missing:
+            known = {
+                *(archive.streams if archive is not None else ()),
+                *(self.backend.streams() if self.has_backend else ()),
+            }
             raise NoSuchStream(
                 f"there is no stream {', '.join(map(ascii, missing))}: "
-                f"there are {', '.join(map(ascii, self.backend.streams())) or 'none'}"
+                f"there are {', '.join(map(ascii, sorted(known))) or 'none'}"
             )
+        joined = {name: join(state, archived.get(name)) for name, state in present.items()}
+        streams = {name: state for name, (state, _) in joined.items()}
         starts = self.starting_sequences(streams, EARLIEST)
         ends = self._ending_sequences(streams)
         ranges = []
@@ -66,8 +76,13 @@ class BatchReader(BaseReader, DataSourceReader):
                     f"option 'endingSequence' is {ends[name]} for stream {name!a}, before its first sequence to read, "
                     f"{starts[name] + 1}"
                 )
-            ranges.append(SequenceRange(name, state.incarnation, starts[name], ends[name]))
-        return self.plan_partitions(self._apply_filters(ranges), streams)
+            after = max(starts[name], joined[name][1])
+            if after + 1 < present[name].first and starts[name] < ends[name]:
+                self.handle_data_loss(trimmed_error(name, after, present[name].first))
+                after = present[name].first - 1
+            ranges.append(SequenceRange(name, state.incarnation, after, ends[name]))
+        old = archive.partitions(self.pushed_filters, self.cores) if archive is not None else []
+        return [*old, *self.plan_partitions(self._apply_filters(ranges), present)]
 
     def _ending_sequences(self, streams: dict[str, StreamState]) -> dict[str, int]:
         """Return, for each stream, the last sequence to read according to the options."""

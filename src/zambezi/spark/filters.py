@@ -111,9 +111,11 @@ class PushedFilters:
 
     def allow_stream(self, stream: str, incarnation: str) -> bool:
         """Return whether the filters on `stream` and `incarnation` let the messages of a stream through."""
-        return all(incarnation in allowed for allowed in self.incarnations) and all(
-            stream in value if kind == "in" else stream.startswith(value) for kind, value in self.streams
-        )
+        return self.allow_name(stream) and all(incarnation in allowed for allowed in self.incarnations)
+
+    def allow_name(self, stream: str) -> bool:
+        """Return whether the filters on `stream` let the messages of a stream through."""
+        return all(stream in value if kind == "in" else stream.startswith(value) for kind, value in self.streams)
 
     def key_pattern(self) -> str:
         """Return the filters on keys as the pattern of a subscription; empty if one pattern cannot express them."""

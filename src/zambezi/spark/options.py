@@ -166,6 +166,13 @@ def _store_options(value: str) -> dict[str, str]:
     return options
 
 
+def _json_object(value: str) -> dict[str, Any]:
+    found = json.loads(value)
+    if not isinstance(found, dict):
+        raise ValueError
+    return found
+
+
 def _per_stream(parse_one: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a parser for one value for all streams, or JSON with one value for each stream."""
 
@@ -212,7 +219,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         'JSON such as {"endpoint": "http://host:8333", "region": "r"}',
         None,
         "the environment",
-        "options of `obstore` for the object store that `path` names",
+        "options of the object store that `path` or `archive` names",
     ),
     Option("endpoint", _ALL, _endpoint, _ENDPOINT, None, "", "the broker: works from every machine that can reach it"),
     Option("stream", _ALL, _text, "the name of a stream", None, "", "the stream to read, or to publish to"),
@@ -225,6 +232,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "",
         "all streams whose names match, including those made later",
+    ),
+    Option(
+        "archive",
+        frozenset({BATCH}),
+        _place,
+        "a directory, or a URL such as s3://bucket/prefix",
+        None,
+        "",
+        "an archive that `zambezi pipeline run archive` has made: its messages, and those of `endpoint` or `path` that "
+        "it does not have, each once",
     ),
     Option("pattern", _READ, _pattern, _PATTERN, "", "all", "read only messages whose routing keys match"),
     Option(
@@ -244,6 +261,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "",
         "begin with the first message at or after this time",
+    ),
+    Option(
+        "startingOffsets",
+        frozenset({STREAM}),
+        _json_object,
+        "the JSON of an offset, such as `endOffset` in the progress of a query",
+        None,
+        "",
+        "begin after these positions, as a query that has a checkpoint does",
     ),
     Option(
         "endingSequence",
@@ -430,6 +456,9 @@ class Options:
         option = _BY_NAME[name.lower()]
         return self._values.get(option.name, option.default)
 
+    def __len__(self) -> int:
+        return len(self._values)
+
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
@@ -471,13 +500,23 @@ def _parse(option: Option, value: str) -> Any:
 
 def _check(options: Options) -> None:
     """Check rules that concern several options."""
+    if not options:
+        raise OptionError(
+            "no options were given: Spark does not hand on those of CREATE TABLE; use CREATE TEMPORARY VIEW name USING "
+            "zeps OPTIONS (endpoint '...', stream '...')"
+        )
     if options.use == SINK:
         if "endpoint" not in options:
             raise OptionError(f"option 'endpoint' is missing: the sink needs the address of a broker, {_ENDPOINT}")
     else:
-        _one_of(options, "path", "endpoint")
+        if "archive" in options:
+            _not_both(options, "path", "endpoint")
+        else:
+            _one_of(options, "path", "endpoint")
         _one_of(options, "stream", "streams", "streamPattern")
         _not_both(options, "startingSequence", "startingTimestamp")
+        _not_both(options, "startingSequence", "startingOffsets")
+        _not_both(options, "startingTimestamp", "startingOffsets")
         _not_both(options, "endingSequence", "endingTimestamp")
         starting = options["startingSequence"]
         starts = starting.values() if isinstance(starting, dict) else [starting]
@@ -490,8 +529,8 @@ def _check(options: Options) -> None:
         raise OptionError("option 'secretKey' needs option 'serverKey', the public key of the broker")
     if "filterAt" in options and "endpoint" not in options:
         raise OptionError("option 'filterAt' needs option 'endpoint': with 'path', executors filter")
-    if "storeOptions" in options and "path" not in options:
-        raise OptionError("option 'storeOptions' needs option 'path', the URL of the object store")
+    if "storeOptions" in options and "path" not in options and "archive" not in options:
+        raise OptionError("option 'storeOptions' needs option 'path' or 'archive', the URL of the object store")
     if "verify" in options and "path" not in options:
         raise OptionError("option 'verify' needs option 'path': messages from a broker have no CRC")
 

@@ -6,7 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -15,6 +16,9 @@ from pyspark.sql import SparkSession
 from zambezi.spark.java import find_java
 from zambezi.spark.plan import CORES
 from zambezi.spark.source import ZepsDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
 
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SETTINGS: Final[Mapping[str, str]] = {
@@ -38,15 +42,26 @@ def register(spark: SparkSession) -> SparkSession:
 
     Nothing is to do if Spark has found the format by itself: to register it again would only cause a warning.
     """
-    if not _has_format(spark):
-        spark.dataSource.register(ZepsDataSource)
+    add_format(spark, ZepsDataSource)
     return spark
 
 
-def _has_format(spark: SparkSession) -> bool:
+def add_format(spark: SparkSession, source: type[DataSource]) -> None:
+    """Add a data source to a session that does not have it, and make the session that of this thread.
+
+    Spark looks for a data source in the session that was last used by the thread, which can be another one.
+    """
+    if not _has_format(spark, source.name()):
+        spark.dataSource.register(source)
+    with suppress(AttributeError, PySparkException):  # Spark Connect has no JVM here
+        java: Any = spark._jvm
+        java.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _has_format(spark: SparkSession, name: str) -> bool:
     try:
         state = spark._jsparkSession.sessionState()
-        return bool(state.dataSourceManager().dataSourceExists(ZepsDataSource.name()))
+        return bool(state.dataSourceManager().dataSourceExists(name))
     except (AttributeError, PySparkException, Py4JError):  # Spark Connect has no JVM here
         return False
 

@@ -60,6 +60,9 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         self._reported_vanished: set[str] = set()  # and those for which it said that they no longer exist
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        given = self.options["startingOffsets"]
+        if given is not None:
+            return Offsets.from_json(given).to_json()
         streams = self.streams()
         self._warn_of_missing(streams, Offsets({}))
         starts = self.starting_sequences(streams, LATEST)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.spark.cluster import Cluster
+from tests.spark.delta import DeltaReader
 from tests.spark.jvm import QUICK
-from tests.spark.kills import Driver, batches, seen
+from tests.spark.kills import Driver, batches
 from tests.spark.pipelines.frames import log
 from tests.zeps.serving import serving
 from zambezi.zeps.sync import Client
@@ -52,19 +53,21 @@ def test_a_worker_is_killed_and_nothing_is_missing(tmp_path: Path) -> None:
 
         out = tmp_path / "archive"
         streams = ("--streams", "readings,alarms", "--max-per-batch", str(BATCH))
-        driver = Driver("archive", endpoint, out, "--master", cluster.url, *ON, "--incremental", *streams)
+        driver = Driver("archive", endpoint, out, tmp_path, "--master", cluster.url, *ON, "--incremental", *streams)
         try:
-            driver.until(lambda: len(batches(out, "done")) >= 1)
+            driver.until(lambda: batches(out) >= 1)
             cluster.workers[0].kill()
             # There is more to do than was done, and the other worker does it.
-            assert len(batches(out, "done")) < 2 * COUNT / BATCH - 1
+            assert batches(out) < 2 * COUNT / BATCH - 1
             assert driver.wait() == 0, driver.said()
         finally:
             driver.kill()
-        assert seen(out) == {name: Counter(range(1, COUNT + 1)) for name in ("readings", "alarms")}
+        assert DeltaReader(str(out)).sequences() == {
+            name: Counter(range(1, COUNT + 1)) for name in ("readings", "alarms")
+        }
 
         health = tmp_path / "health"
-        driver = Driver("network-health", endpoint, health, "--master", cluster.url, *ON)
+        driver = Driver("network-health", endpoint, health, tmp_path, "--master", cluster.url, *ON)
         assert driver.wait() == 0, driver.said()
         found = json.loads((health / "results" / "health-talk.json").read_text())
         assert found["columns"][:5] == ["sender", "receiver", "whispers_sent#", "whispers_received#", "missing#"]

@@ -9,6 +9,8 @@ import io
 import json
 import os
 import signal
+import socket
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +18,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from tests.spark.delta import DeltaReader
 from tests.spark.journal import numbered, write
 from tests.spark.kills import SMALL, Driver, Publishing
+from tests.spark.lake.archiving import archive
+from tests.spark.lake.tables import SCHEMA
 from tests.zeps.serving import serving
 from zambezi.cli import main, pipeline
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.results import result_view
-from zambezi.spark.pipelines import PIPELINES, Progress
-from zambezi.spark.pipelines.disk import Lock
+from zambezi.spark.lake import frames
+from zambezi.spark.lake.place import Place
+from zambezi.spark.lake.table import LakeTable
+from zambezi.spark.pipelines import PIPELINES, Progress, running
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
+from zambezi.zeps.sync import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +163,7 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
     assert "traffic: 30 messages" in shown.err
     table = json.loads((out / "results" / "traffic-streams.json").read_text())
     assert table["rows"][0][:2] == ["readings", 30]
-    assert list((out / "traffic").glob("date=*/*.parquet"))
+    assert DeltaReader(str(out / "traffic")).active
     # The console shows it.
     from zambezi.console.results import latest_results
 
@@ -168,35 +176,73 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("shared")
-def test_a_second_run_into_the_same_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "data", "readings", numbered(30))
-    out = tmp_path / "out"
-    lock = Lock(out, ".zambezi")  # as a run of `archive` has it, from its beginning to its end
-    lock.take()
-    command = [*RUN, "archive", "--path", str(tmp_path / "data"), "--out", str(out)]
-    try:
-        assert main(command) == 1
-    finally:
-        lock.release()
+def test_a_run_that_another_one_overtakes_ends_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    write(data, "readings", numbered(30))
+    real = frames.write_frame
+
+    def slowly(*arguments: Any) -> Any:
+        added = real(*arguments)
+        archive(data, out)
+        return added
+
+    monkeypatch.setattr(running, "write_frame", slowly)
+    assert main([*RUN, "archive", "--path", str(data), "--out", str(out)]) == 1
     told = capsys.readouterr().err
-    assert f"zambezi: {out} is being written to by process {os.getpid()} on " in told
-    assert "wait until that run ends, stop it, or choose another directory (--out)" in told
+    assert (
+        f"{out}: process {os.getpid()} on {socket.gethostname()} has added a batch meanwhile, so this run ends" in told
+    )
     assert "Traceback" not in told
-    assert not list(out.rglob("*.parquet"))
-    assert main(command) == 0
-    assert list(out.glob("stream=readings/date=*/*.parquet"))
+    assert DeltaReader(str(out)).sequences() == {"readings": Counter(range(1, 31))}
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_place_that_cannot_be_used_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data", "readings", numbered(3))
+    (tmp_path / "file").write_text("")
+    LakeTable(Place(str(tmp_path / "odd")), "archive").create(SCHEMA)
+    (tmp_path / "odd" / "date=2023-11-14").write_text("")  # executors notice
+    for name, cause in (
+        ("file", "is a file, not a directory"),
+        ("file/below", "a part of the path is a file, not a directory"),
+        ("odd", "a file is where a directory must be ([Errno 17] File exists: "),
+    ):
+        command = [*RUN, "archive", "--path", str(tmp_path / "data"), "--out", str(tmp_path / name)]
+        assert main(command) == 1
+        told = capsys.readouterr().err.strip().splitlines()[-1]
+        assert told.startswith(f"zambezi: {tmp_path / name}")
+        assert cause in told
 
 
 @pytest.mark.usefixtures("shared")
 def test_restoring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "data", "readings", numbered(30))
-    archive = str(tmp_path / "archive")
-    assert main([*RUN, "archive", "--path", str(tmp_path / "data"), "--out", archive]) == 0
-    with serving(tmp_path / "other") as (_, endpoint):
-        status = main([*RUN, "restore", "--archive", archive, "--endpoint", endpoint, "--into", "again"])
+    archive(tmp_path / "data", tmp_path / "archive")
+    times = ("--since", "2023-11-14T22:13:21Z", "--until", "2023-11-14T22:13:21Z")
+    with serving(tmp_path / "other") as (_, endpoint), Client.connect(endpoint) as client:
+        options = ["--archive", str(tmp_path / "archive"), "--endpoint", endpoint, "--into", "again", *times]
+        status = main([*RUN, "restore", *options])
+        found = [one.body for one in client.stream("again").subscribe(since="earliest", until="now")]
     shown = capsys.readouterr()
     assert status == 0, shown.err
     assert "again" in shown.out
+    assert found == [str(number).encode() for number in range(11, 21)]
+
+
+def test_compacting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "archive"
+    for _ in range(3):
+        write(tmp_path / "data", "readings", numbered(10))
+        archive(tmp_path / "data", out)
+    assert main(["pipeline", "compact", str(out)]) == 0
+    assert capsys.readouterr().out.replace("\n", "").endswith("3 files became 1; 0 old files were removed")
+    assert DeltaReader(str(out)).sequences() == {"readings": Counter(range(1, 31))}
+    assert main(["pipeline", "compact", str(tmp_path / "nothing")]) == 1
+    assert "there is no Delta table in" in capsys.readouterr().err
+    assert main(["pipeline", "compact", str(out), "--keep", "1h"]) == 1
+    assert "--keep must be at least 1d" in capsys.readouterr().err
 
 
 @pytest.mark.xdist_group("spark-processes")
@@ -205,7 +251,7 @@ def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
     results = tmp_path / "results" / "traffic-streams.json"
     options = (*SMALL, "--follow", "--every", "500ms", "--results", str(results.parent))
     with serving(tmp_path / "data") as (_, endpoint), Publishing(endpoint, pause=0.2):
-        driver = Driver("traffic", endpoint, tmp_path / "out", *options)
+        driver = Driver("traffic", endpoint, tmp_path / "out", tmp_path, *options)
         try:
             driver.until(results.exists)
             before = results.read_text()

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow.dataset as arrow  # type: ignore[import-untyped]
 import pytest
+from deltalake import DeltaTable
 
 from tests.spark.journal import numbered, write
 from tests.spark.pipelines.frames import NOON, log, table
 from tests.zeps.serving import serving
+from zambezi.spark.lake.place import Place
+from zambezi.spark.lake.problems import TableError
 from zambezi.spark.pipelines import PIPELINES, Progress, Run, Settings, restore
-from zambezi.spark.pipelines.deposit import DepositError
 from zambezi.spark.pipelines.pipeline import Report
 from zambezi.spark.pipelines.results import compute, publish, save
 from zambezi.spark.pipelines.running import PipelineError
@@ -48,7 +50,7 @@ def test_a_run_over_all_messages_replaces_the_last(spark: SparkSession, tmp_path
     write(tmp_path / "data", "s", numbered(5))
     assert run.once().total == 35
     assert messages_in(run) == 35
-    with pytest.raises(DepositError, match="was written by a run over all messages"):
+    with pytest.raises(TableError, match="was written by a run over all messages"):
         run.catch_up()
 
 
@@ -79,7 +81,7 @@ def test_an_incremental_run_reads_new_messages(spark: SparkSession, tmp_path: Pa
     assert (second.rows, second.total) == (12, 42)
     run = Run(spark, PIPELINES["traffic"], out, {"path": str(data)})
     assert messages_in(run) == 42
-    with pytest.raises(DepositError, match="grows with a streaming query"):
+    with pytest.raises(TableError, match="grows with a streaming query"):
         run.once()
     write(data, "s", numbered(1))
     with pytest.raises(PipelineError, match="has windows of 60 s, which cannot be combined with windows of 10 s"):
@@ -138,8 +140,7 @@ def test_an_archive_and_back(spark: SparkSession, tmp_path: Path) -> None:
     write(data, "42", numbered(5, 26))
     run.catch_up()
     # Other programs see the same, each message once.
-    kinds = arrow.partitioning(flavor="hive")
-    seen = arrow.dataset(out, format="parquet", partitioning=kinds).to_table()
+    seen = DeltaTable(out).to_pyarrow_table()
     assert sorted(seen.filter(arrow.field("stream") == "42").column("sequence").to_pylist()) == list(range(1, 31))
     assert table(run.reports()[0].frame, "stream", "messages", "first", "last", "missing") == [
         ("42", 30, 1, 30, 0),
@@ -164,6 +165,11 @@ def test_an_archive_and_back(spark: SparkSession, tmp_path: Path) -> None:
             restore(spark, str(out), sink, streams=["x"])
         with pytest.raises(PipelineError, match="there is no archive in"):
             restore(spark, str(tmp_path / "nowhere"), sink)
+    # One table over the archive and the live stream.
+    write(data, "42", numbered(3, 31))
+    both = spark.read.format("zeps").options(archive=str(out), path=str(data), stream="42")
+    found = both.schema("sequence long, key string").load().where("key = 'k1' and sequence > 1")
+    assert sorted(row["sequence"] for row in found.collect()) == [11, 21, 31]
 
 
 def test_errors_of_the_source_have_no_traces(spark: SparkSession, tmp_path: Path) -> None:
@@ -181,7 +187,7 @@ def test_results_as_files_and_as_messages(spark: SparkSession, tmp_path: Path) -
     rows = spark.createDataFrame([("a", 1, 0.5, None)], "name string, count long, part double, nothing string")
     timed = rows.selectExpr("timestamp_seconds(0) as time", "*")
     reports = [Report("one", "The first", timed, ("a note",)), Report("two", "The second", rows.limit(0))]
-    save(compute(reports), tmp_path)
+    save(compute(reports), Place(str(tmp_path)))
     assert json.loads((tmp_path / "one.json").read_text()) == {
         "title": "The first",
         "columns": ["time", "name", "count#", "part#", "nothing"],

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,10 @@ from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker, fetching
 from zambezi.zeps.broker.depot import Depot, StoreOptions
-from zambezi.zeps.errors import BrokerError, JournalError
+from zambezi.zeps.errors import BrokerError, JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
+from zambezi.zeps.journal.loaded import write_segment
+from zambezi.zeps.journal.segment import Segment
 from zambezi.zeps.journal.verify import Checked, verify
 from zambezi.zeps.sync import Client
 
@@ -134,7 +137,7 @@ def test_the_cache_survives_a_restart(url: Path, tmp_path: Path) -> None:
         kept = journal_of(broker).local_octets
         assert kept > 200 * 120
     with caching(data, url, None) as (broker, client):
-        assert journal_of(broker).local_octets == pytest.approx(kept, rel=0.1)
+        assert journal_of(broker).local_octets > 0.9 * kept  # pieces that were loaded ahead may have been added
         assert bodies(client, since=100, until=300) == WANTED[100:300]
         assert depot_of(broker).loads.pieces == 0
         assert bodies(client) == WANTED
@@ -245,7 +248,7 @@ def test_a_store_that_is_down_keeps_only_its_reader_waiting(
         with stream.subscribe(since="earliest") as waiting:
             wait_until(lambda: broker.fetcher.counters.failed > 0)
             assert broker.fetcher.waiting == 1
-            assert any("down" in problem for problem in broker.problems)
+            assert any("1 readers wait for messages of the store" in problem for problem in broker.problems)
             assert bodies(client, since=300) == WANTED[300:]  # another reader finds all on the disk
             monkeypatch.setattr(ObjectStore, "_execute", execute)
             assert [waiting.recv(PATIENCE).body for _ in WANTED] == WANTED
@@ -313,3 +316,41 @@ def test_the_scrub_keeps_a_damaged_segment_that_the_store_does_not_have(
         broker.scrub.step(1 << 30, 0.0)
         assert (broker.scrub.counters.repaired, len(broker.scrub.problems)) == (0, 1)
         assert path.exists()
+
+
+def test_a_reader_waits_while_the_disk_is_full(url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[object] = []
+
+    def full(*arguments: Any) -> Segment:
+        if len(refused) < 5:
+            refused.append(arguments)
+            raise JournalFull("no room")
+        return write_segment(*arguments)
+
+    monkeypatch.setattr(fetching, "PAUSE", 0.01)
+    monkeypatch.setattr(backing, "write_segment", full)
+    with caching(tmp_path / "data", url) as (broker, client):
+        assert bodies(client) == WANTED
+        assert broker.fetcher.counters.failed > 0
+        assert broker.problems == []
+
+
+def test_a_full_disk_makes_room_for_what_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with caching(tmp_path / "data", tmp_path / "store", None) as (broker, client):
+        stream = client.stream("prices")
+        for number, body in enumerate(WANTED, 1):
+            stream.publish(key_of(number), body)
+        stream.flush(PATIENCE)
+        journal = journal_of(broker)
+        append = journal.append
+
+        def full(*arguments: Any) -> None:
+            if journal.local_octets > 1000:
+                raise JournalFull("no room")
+            append(*arguments)
+
+        monkeypatch.setattr(journal, "append", full)
+        stream.publish("k", b"new")
+        stream.flush(PATIENCE)
+        assert journal.local_octets < 1000
+        assert bodies(client) == [*WANTED, b"new"]

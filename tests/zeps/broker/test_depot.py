@@ -26,7 +26,7 @@ pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[sto
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import find_stream, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located
-from zambezi.zeps.store.commands import Procedure, Wait
+from zambezi.zeps.store.commands import List, Procedure, Wait
 from zambezi.zeps.store.copying import end_of, settle
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.shell import ObjectStore
@@ -282,3 +282,18 @@ def test_without_a_store_the_policy_is_an_error(tmp_path: Path) -> None:
         _,
     ):
         assert "the broker has no store" in broker.engine.unusable["prices"]
+
+
+def test_a_broker_that_was_killed_and_is_started_again_has_its_streams_at_once(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1")
+    store = ObjectStore(str(url))
+    taken_by_another(store)
+    (data / IDENTITY).write_text(OTHER.hex())  # as if the other broker had been the last run of this one
+    store.run(beat(OTHER, ["tcp://127.0.0.1:1"]))
+    for number in range(9):  # other brokers live, and are the homes of most streams
+        store.run(beat(bytes([number]) * 16, [f"tcp://127.0.0.1:{number + 2}"]))
+    with stored(data, url) as (broker, _):
+        assert broker.engine.names() == ["prices"]
+        assert not [one for one in store.execute(List("brokers")) if OTHER.hex() in one.key]

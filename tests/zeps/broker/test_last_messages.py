@@ -9,7 +9,7 @@ import pytest
 
 from tests.zeps.journal.test_compaction import compact
 from tests.zeps.stage import PLENTY, Client, Stage
-from zambezi.zeps.journal import Policy
+from zambezi.zeps.journal import Policy, lookup
 from zambezi.zeps.messages import Credit, Deliver, Invalid, Ping, PingOk, Publish, Times
 from zambezi.zeps.ranges import read_block_head, request
 
@@ -157,6 +157,27 @@ def test_a_question_about_a_stream_that_is_missing_or_forbidden_fails(tmp_path: 
         assert len(ask(stage, "k", user="ann").delivered) == 1
         assert "bob may not subscribe to the stream prices" in ask(stage, "k", user="bob").of(Invalid)[0].reason
         assert "there is no stream other" in ask(stage, "k", "other").of(Invalid)[0].reason
+
+
+def test_a_search_of_a_whole_stream_does_not_keep_the_others_waiting(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "_AT_ONCE", 1)
+    publisher = stage.client("prices")
+    for number in range(COUNT):
+        publisher.publish(f"k{number % 7}", b"%d" % number)
+    stage.slow = True
+    patient = [ask(stage, "none") for _ in range(3)]
+    quick = ask(stage, "k1")
+    stage.let_disk_work(4)
+    stage.run()
+    quick.read()
+    assert [one.key for one in quick.delivered] == ["k1"]
+    assert not any(client.of(PingOk) for client in patient)
+    stage.let_disk_work()
+    for client in patient:
+        client.read()
+    assert [len(client.of(PingOk)) for client in patient] == [1, 1, 1]
 
 
 def test_a_client_that_leaves_ends_its_search(stage: Stage) -> None:

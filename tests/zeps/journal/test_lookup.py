@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import directory, held
 from tests.zeps.journal.test_compaction import POLICY, compact, fill, keys_of, publish
-from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal import Policy, Store, lookup
 from zambezi.zeps.journal.keytable import KEYS
-from zambezi.zeps.journal.lookup import last_message
+from zambezi.zeps.journal.lookup import LastSearch, last_message
 
 if TYPE_CHECKING:
     import pytest
@@ -65,13 +65,40 @@ def test_a_compacted_stream_is_not_read(tmp_path: Path, monkeypatch: pytest.Monk
         assert read == 2  # the last segment, which has no table yet
 
 
-def test_without_a_table_the_stream_is_read_backwards_until_the_client_leaves(tmp_path: Path) -> None:
+def test_without_a_table_the_stream_is_read_backwards_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "_AT_ONCE", 3)
     with Store(tmp_path, policy=Policy(sync="never", segment=400)) as store:
         journal = store.open("s")
         fill(journal)
-        assert last_message(journal, b"k1") is not None
-        assert last_message(journal, b"k1", lambda: True) is None
+        last = {key: at for at, key in keys_of(held(journal)).items()}
+        segments = len(journal.segments)
+        assert segments > 6
+        steps: dict[str, int] = {}
+        for key in (*last, "missing"):
+            search = LastSearch(journal, key.encode())
+            steps[key] = 1
+            while not search.step():
+                steps[key] += 1
+            assert (search.found.sequence if search.found is not None else None) == last.get(key)
+        assert steps["missing"] >= segments // 3
+        assert min(steps.values()) == 1
         assert not list(journal.directory.glob(f"*{KEYS}"))
+
+
+def test_a_search_goes_on_after_the_stream_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "_AT_ONCE", 1)
+    with Store(tmp_path, policy=Policy(sync="never", segment=400)) as store:
+        journal = store.open("s")
+        fill(journal)
+        search = LastSearch(journal, b"missing")
+        assert not search.step()
+        journal.truncate(journal.segments[2].first)
+        for _ in range(10):
+            if search.step():
+                break
+        assert search.found is None
 
 
 def test_a_truncated_stream_has_no_old_table(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from zambezi.zeps.journal.reader import Reader
 from zambezi.zeps.journal.segment import LOG
 from zambezi.zeps.journal.sizes import size_points
 from zambezi.zeps.messages import Publish
-from zambezi.zeps.store.backing import LoadCounters, ReaderPool, StoreBacking
+from zambezi.zeps.store.backing import AHEAD, LoadCounters, ReaderPool, StoreBacking
 from zambezi.zeps.store.chunk import piece_of
 from zambezi.zeps.store.commands import Procedure
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
@@ -65,6 +65,7 @@ class World:
         self.owners = 0
         self.loads = LoadCounters()
         self.evictions = 0
+        self.ahead: list[list[int]] = []  # what was to be loaded ahead
         self.start()
         self.readers = [self.journal.reader(0) for _ in range(3)]
         self.seen = [reader.position for reader in self.readers]
@@ -84,7 +85,7 @@ class World:
                 ReaderPool(),
                 self.loads,
                 cache=self.cache,
-                read_ahead=lambda _journal, _sequence: None,
+                read_ahead=lambda _journal, sequences: self.ahead.append(list(sequences)),
                 piece=150,
             )
         )
@@ -272,3 +273,21 @@ def test_the_log_of_another_owner_is_read(tmp_path: Path) -> None:
             read |= dict(zip(range(span.first, span.last + 1), pieces(span.read()), strict=True))
             reader.skip(span)
         assert read == made.truth
+
+
+def test_the_next_pieces_are_known_without_a_request() -> None:
+    with world(4) as made:
+        filled(made)
+        backing = made.journal.backing
+        assert backing is not None
+        before = len(made.shelf.requests)
+        backing.read_ahead(made.journal, 10)
+        assert len(made.shelf.requests) == before
+        (sequences,) = made.ahead
+        assert (sequences[0], len(sequences)) == (10, AHEAD)
+        for sequence in sequences:
+            backing.load(made.journal, sequence)
+        assert made.loads.pieces >= AHEAD - 1  # the sizes tell it nearly
+        assert made.journal.gap_at(10) is None
+        backing.read_ahead(made.journal, made.journal.last + 1)
+        assert len(made.ahead) == 1

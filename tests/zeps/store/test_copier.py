@@ -16,6 +16,7 @@ from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.journal.positions import READER, Content, Position
 from zambezi.zeps.sync import Client
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
@@ -195,3 +196,31 @@ def journal_of(broker: Broker) -> Journal:
     stream = broker.engine.find("prices")
     assert stream is not None
     return stream.journal
+
+
+def test_a_copy_has_the_positions_of_readers(remote: ObjectStore, data: Store, tmp_path: Path) -> None:
+    journal = data.open("prices")
+    append(journal, b"1", b"2")
+    copier = Copier(remote, data.journals)
+    journal.positions.write([Position(READER, "one", 1), Position(READER, "two", 2)])
+    copier.step(100.0)
+    journal.positions.write([Position(READER, "one", 2)])
+    journal.positions.remove([(READER, "two")])
+    copier.step(100.0 + PERIOD)
+    copier.finish(200.0)
+    with Store(tmp_path / "other", policy=POLICY) as other:
+        assert restore_copies(remote, other, lambda _: True) == ["prices"]
+        assert other.open("prices").positions.all(READER) == [Position(READER, "one", 2)]
+
+
+def test_a_position_is_not_copied_before_its_message(remote: ObjectStore, data: Store) -> None:
+    journal = data.open("prices", Policy(sync="always"))
+    append(journal, b"1")
+    journal.sync()
+    append(journal, b"2")
+    journal.positions.write([Position(READER, "one", 2)])
+    Copier(remote, data.journals).step(100.0)
+    stream = remote.run(find_stream("prices"))
+    assert stream is not None
+    end = end_of(remote, stream)
+    assert (end.last, Content(end.positions).states[READER, "one"].position) == (1, 1)

@@ -1,5 +1,7 @@
 """zambezi.zeps.store.members: which brokers live, by the store's own times."""
 
+from dataclasses import replace
+
 from tests.zeps.store.shelf import Shelf
 from zambezi.zeps.store.commands import Get
 from zambezi.zeps.store.members import Owned, Roll, beat, leave
@@ -75,7 +77,7 @@ def test_a_broker_that_leaves_is_gone_and_one_that_died_is_forgotten() -> None:
 def test_streams_spread_over_brokers_and_few_move() -> None:
     shelf = Shelf()
     for number in range(4):
-        roll(shelf, bytes([number]) * 16)
+        shelf.run(beat(bytes([number]) * 16, [f"tcp://{number}:1"]))
     found = roll(shelf, A)
     homes = {f"s{number}": found.home(f"s{number}") for number in range(500)}
     counts = [sum(home == member for home in homes.values()) for member in found.members]
@@ -84,6 +86,8 @@ def test_streams_spread_over_brokers_and_few_move() -> None:
     moved = [name for name, home in homes.items() if fewer.home(name) != home]
     assert len(moved) == counts[0]
     assert Roll(0.0, ()).home("s") is None
+    again = [replace(member, id=bytes([number + 7]) * 16) for number, member in enumerate(found.members)]
+    assert all(Roll(0.0, again).home(name).endpoint == home.endpoint for name, home in homes.items())  # type: ignore[union-attr]
 
 
 def test_heartbeats_that_no_broker_writes_do_no_harm() -> None:

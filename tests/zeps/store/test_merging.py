@@ -102,6 +102,19 @@ def test_a_chunk_has_no_snapshot_that_is_large_for_it() -> None:
     assert len(shelf.log(2, LARGE).counts) == 12
 
 
+def test_positions_do_not_count_for_retention() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    for number in range(1, 13):
+        shelf.publish(log, large(number))
+    before = shelf.messages()
+    log.append(piece_of_positions(Position(READER, "reader", 9, payload=bytes(2000)).pack()))
+    shelf.settle(log)
+    log.sweep(sum(one.name.octets for one in shelf.view().segments), None)
+    shelf.settle(log)
+    assert shelf.messages() == before
+
+
 def test_retention_removes_segments_that_are_chunks() -> None:
     shelf = Shelf()
     log = shelf.log(settings=LARGE)
@@ -154,7 +167,6 @@ def test_retention_removes_the_oldest_segments_but_never_the_newest() -> None:
     assert [one.name.first for one in expired_segments(found, 0, None)] == [1, 10]
     assert [one.name.first for one in expired_segments(found, None, 2)] == [1, 10]
     assert expired_segments(found, None, 1) == []
-    assert expired_segments(view([6, 7], (3, 1, 9), (5, 10, 19)), 11, None) == []  # chunks can have no messages
 
 
 def test_a_sweep_removes_leftovers_and_keeps_fences() -> None:

@@ -1,10 +1,11 @@
-"""`archive`: it writes streams to Parquet, by stream and date, each message once for every reader.
+"""`archive`: it writes streams to a Delta table, partitioned by date, each message once for every reader.
 
-    OUT/stream=readings/date=2026-11-15/batch-00000017-0000.parquet
+    OUT/_delta_log/00000000000000000017.json
+    OUT/date=2026-11-15/9f3b....parquet
 
-Any program that reads Parquet can read it: `zambezi.spark.pipelines.deposit` says why it sees each message once. The
-date is from the time in the journal, in UTC. A run continues where the last one ended, so a timer can update the
-archive, or it can follow the streams all the time.
+`zambezi.spark.lake.table` says why readers see each message once. The date is from the time in the journal, in UTC. The
+rows of a file are sorted by stream and sequence, so a query for one stream skips most of the others. A run continues
+where the last one ended, so a timer can update the archive, or it can follow the streams all the time.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, uncached, utc_date
 
-COLUMNS: Final = "sequence long, timestamp timestamp, key string, body binary, incarnation string"
+COLUMNS: Final = (
+    "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string, key_bytes binary"
+)
 
 
 def reduce(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `reduce`
-    """Add the date to messages."""
+    """Add the date to messages. A key that is not UTF-8 goes to `key_bytes`: readers of Parquet refuse such a text."""
     return messages.select(
-        "sequence", "timestamp", "key", "body", "incarnation", "stream", utc_date("timestamp").alias("date")
+        "stream",
+        "sequence",
+        "timestamp",
+        sql.make_valid_utf8("key").alias("key"),
+        "body",
+        "incarnation",
+        sql.when(~sql.is_valid_utf8("key"), sql.col("key").cast("binary")).alias("key_bytes"),
+        utc_date("timestamp").alias("date"),
     )
 
 
@@ -52,11 +62,11 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
 
 ARCHIVE: Final = Pipeline(
     name="archive",
-    summary="streams to Parquet, by stream and date, each message once",
+    summary="streams to a Delta table, by date, each message once",
     reduce=reduce,
     reports=reports,
     columns=COLUMNS,
-    directories=("stream", "date"),
+    reported=("stream", "incarnation", "sequence", "timestamp"),
     streams={"streamPattern": ""},
     incremental=True,
     live=False,

@@ -2,7 +2,7 @@
 
     messages --prepare--> events --reduce--> a table that grows with each batch --reports--> small tables for people
 
-`prepare` decodes messages, row by row. `reduce` turns events into the rows of a Parquet table: sums by window, or the
+`prepare` decodes messages, row by row. `reduce` turns events into the rows of a Delta table: sums by window, or the
 events themselves. It is applied to each batch separately, whether the batch is all messages, the messages since the
 last run, or those of the last ten seconds. So its sums are partial: a reader of the table adds up the rows with the
 same window and key. This is why pipelines work the same way in batch and streaming: there is no state between batches
@@ -77,9 +77,9 @@ class Pipeline:
     summary: str
     reduce: Callable[[DataFrame, Settings], DataFrame]
     reports: Reports
-    columns: str  # the schema of the table as DDL, without the columns that are directories
+    columns: str  # the schema of the table as DDL, without the column `date`, by which it is partitioned
     prepare: Callable[[DataFrame, Settings], DataFrame] = as_they_are
-    directories: tuple[str, ...] = ("date",)
+    reported: tuple[str, ...] = ()  # the columns that reports need; empty: all
     table: str = ""  # the directory of the table within the output directory; empty: the output directory itself
     streams: Mapping[str, str] = field(default_factory=dict)  # source options that select streams, unless the user does
     time: str = "timestamp"  # the column of the events from which the watermark is computed
@@ -89,11 +89,8 @@ class Pipeline:
 
     @property
     def schema(self) -> str:
-        """The schema of the table. Readers must not infer it: the name of a stream can be 42, which is not a number."""
-        return f"{self.columns}, {', '.join(f'{name} {_KINDS[name]}' for name in self.directories)}"
-
-
-_KINDS: Final = {"date": "date", "stream": "string"}
+        """The schema of the table."""
+        return f"{self.columns}, date date"
 
 
 def start_of(time: Column, seconds: float) -> Column:

@@ -8,16 +8,19 @@ publish to a stream that has messages, unless the user asks for that.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.options import SINK, Options
-from zambezi.spark.pipelines.archive import ARCHIVE
-from zambezi.spark.pipelines.running import PipelineError, plain_errors, plain_message
+from zambezi.spark.pipelines.running import PipelineError, plain_errors
+
+_COLUMNS: Final = "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string"
 
 
 def messages_of(archive: DataFrame, streams: Sequence[str] | None = None, into: str | None = None) -> DataFrame:
@@ -40,18 +43,23 @@ def restore(
     streams: Sequence[str] | None = None,
     into: str | None = None,
     append: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    store_options: Mapping[str, str] | None = None,
 ) -> dict[str, int]:
     """Publish an archive, and return the number of messages for each stream.
 
     `sink` are the options of the sink, such as `endpoint` and keys. `streams` restores only these streams. `into`
-    publishes all messages to this stream. `append` allows target streams that have messages.
+    publishes all messages to this stream. `append` allows target streams that have messages. `since` and `until` leave
+    out messages that were journalled before or after. `store_options` are those of the object store of the archive.
     """
-    try:
-        table = spark.read.schema(ARCHIVE.schema).parquet(archive)
-    except PySparkException as error:
-        raise PipelineError(f"there is no archive in {archive}: {plain_message(error)}") from None
+    options = {"archive": archive, "streamPattern": ""}
+    options |= {"startingTimestamp": since.isoformat()} if since is not None else {}
+    options |= {"endingTimestamp": until.isoformat()} if until is not None else {}
+    options |= {"storeOptions": json.dumps(dict(store_options))} if store_options else {}
+    source = spark.read.format("zeps").options(**options)
     with plain_errors():
-        counted = table.groupBy("stream").count().collect()
+        counted = source.schema("stream string").load().groupBy("stream").count().collect()
     counts = {str(row["stream"]): int(row["count"]) for row in counted}
     unknown = [name for name in streams or () if name not in counts]
     if unknown or not counts:
@@ -65,7 +73,7 @@ def restore(
     if not append:
         _check_empty(sink, list(counts))
     with plain_errors():
-        rows = messages_of(table, streams, into)
+        rows = messages_of(source.schema(_COLUMNS).load(), streams, into)
         rows.write.format("zeps").options(**sink).mode("append").save()
     return counts
 

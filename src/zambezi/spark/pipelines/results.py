@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import functions as sql
 
+from zambezi.spark.lake.place import Place
 from zambezi.spark.pipelines.pipeline import Report, Rows, rows_of
 
 MAX_ROWS: Final = 500  # of a file; the console reads files of at most a megabyte
@@ -43,13 +42,10 @@ def compute(reports: Sequence[Report], limit: int = MAX_ROWS) -> list[Result]:
     return [Result(one.name, one.title, rows_of(one.frame, limit), one.notes) for one in reports]
 
 
-def save(results: Sequence[Result], directory: Path) -> None:
+def save(results: Sequence[Result], place: Place) -> None:
     """Write a JSON file for each result. A reader sees the old file or the new one, never an incomplete one."""
-    directory.mkdir(parents=True, exist_ok=True)
     for one in results:
-        fresh = directory / f".{one.name}-{os.getpid()}"
-        fresh.write_text(json.dumps(one.document(), default=str), encoding="utf-8")
-        fresh.replace(directory / f"{one.name}.json")
+        place.put(f"{one.name}.json", json.dumps(one.document(), default=str).encode())
 
 
 def publish(reports: Sequence[Report], options: Mapping[str, str], now: datetime | None = None) -> None:

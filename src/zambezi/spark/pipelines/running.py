@@ -6,17 +6,22 @@ There are three kinds of runs:
 - `catch_up`: a streaming query over the messages since the last run.
 - `follow`: the same, and it continues until it is stopped.
 
-The last two have a checkpoint beside the table. A run that was killed is continued where it was, and each message
-counts once: `zambezi.spark.pipelines.deposit` says how.
+The last two go on from the state of the table. A run that was killed is continued where it was, and each message counts
+once: `zambezi.spark.lake.table` says how. Spark's own checkpoint is in a temporary directory of the driver, for as long
+as the run lasts: the table knows how far the streams are read.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -24,14 +29,21 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
 from zambezi.spark.errors import SparkError
-from zambezi.spark.pipelines.deposit import ONCE, Deposit, DepositError, Done
+from zambezi.spark.lake.compaction import KEEP_HOURS, compact, is_vacuum_due
+from zambezi.spark.lake.frames import arrow_schema, struct, table_frame, write_frame
+from zambezi.spark.lake.place import Place
+from zambezi.spark.lake.problems import TableError
+from zambezi.spark.lake.table import LakeTable, State
+from zambezi.spark.lake.writing import AddedFile
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _STREAM_OPTIONS: Final = frozenset({"stream", "streams", "streamPattern"})
+_START_OPTIONS: Final = frozenset({"startingSequence", "startingTimestamp"})
 _END_OPTIONS: Final = frozenset({"endingSequence", "endingTimestamp"})
+_RETAINED: Final = "spark.sql.streaming.minBatchesToRetain"
 PLANNED: Final = 5.0  # seconds between the planning of a batch and the call with its rows, at most
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]+: )?zambezi\.[\w.]+\.\w+: (.+)$", re.MULTILINE)
 
@@ -56,7 +68,7 @@ class Progress:
 
 
 class Run:
-    """A run of one pipeline, from one source to one output directory."""
+    """A run of one pipeline, from one source to one table."""
 
     def __init__(
         self,
@@ -66,7 +78,9 @@ class Run:
         options: Mapping[str, str],
         settings: Settings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        store_options: Mapping[str, str] | None = None,
     ) -> None:
+        """Prepare a run. `options` are those of the source, `store_options` those of the object store of `out`."""
         self.spark = spark
         self.pipeline = pipeline
         self.settings = settings or Settings()
@@ -74,35 +88,38 @@ class Run:
         if not _STREAM_OPTIONS & self.options.keys():
             self.options |= pipeline.streams
         root = f"{out.rstrip('/')}/{pipeline.table}" if pipeline.table else out
-        self.deposit = Deposit(spark, root, pipeline.directories)
+        self.place = Place(root, store_options)
+        self._lake: LakeTable | None = None
         self._clock = clock
         self._began = clock()
         self._progress = Progress()
         self._query: StreamingQuery | None = None
+        self._checkpoint: Path | None = None  # of the query that runs
+        self._failure: Exception | None = None  # of a batch: Spark cuts off the cause
         self._cached_frames: list[DataFrame] = []
         self._read_up_to = 0.0
+
+    @property
+    def lake(self) -> LakeTable:
+        """The table as this run knows it."""
+        if self._lake is None:
+            self._lake = LakeTable(self.place, self.pipeline.name)
+        return self._lake
 
     # The three kinds of runs
 
     def once(self) -> Progress:
         """Process all messages as a batch, and replace the table."""
-        with self.deposit.held():
-            return self._once()
-
-    def _once(self) -> Progress:
-        deposit = self.deposit
-        if deposit.is_begun():
-            raise DepositError(
-                f"{deposit.root} grows with a streaming query: continue that (--incremental, --follow), or choose "
+        self._lake = None
+        if self.lake.exists and not self.lake.is_replaced:
+            raise TableError(
+                f"{self.place} grows with a streaming query: continue that (--incremental, --follow), or choose "
                 "another directory"
             )
-        deposit.recover()
-        last = deposit.claim(ONCE)
         self._set_read_up_to(time.time())
         messages = self.spark.read.format("zeps").options(**self.options).load()
         with plain_errors():
-            number = 0 if last is None else last.batch + 1
-            self._write_batch(self.pipeline.prepare(messages, self.settings), number, None, ONCE)
+            self._replace(self.pipeline.prepare(messages, self.settings))
         return self.progress()
 
     def catch_up(self) -> Progress:
@@ -112,41 +129,48 @@ class Run:
         return self.progress()
 
     def start(self, *, follow: bool, every: float = 0.0) -> StreamingQuery:
-        """Start the query. `every` is the time between batches in seconds; with 0, each batch starts at once.
-
-        No other run can write to the directory until `wait` or `stop` has ended this one.
-        """
-        self.deposit.hold()
-        try:
-            return self._start(follow=follow, every=every)
-        except BaseException:
-            self.deposit.release()
-            raise
-
-    def _start(self, *, follow: bool, every: float) -> StreamingQuery:
-        last = self.deposit.last()
-        if last is not None and last.query == ONCE:
-            self.deposit.claim("")
-        options = {"startingSequence": "earliest", **self.options}
-        if "startingTimestamp" in options:
-            if self.deposit.is_begun():
-                raise PipelineError(
-                    f"{self.deposit.root} is continued where its last run ended, so a start time (--since) would be "
-                    "ignored: leave it out, or choose another directory"
-                )
-            del options["startingSequence"]
+        """Start the query. `every` is the time between batches in seconds; with 0, each batch starts at once."""
+        self._lake = self._failure = None
+        if self.lake.is_replaced:
+            raise TableError(
+                f"{self.place} was written by a run over all messages: choose another directory, or remove this one to "
+                "start again"
+            )
+        options = self._positions()
         self._set_read_up_to(time.time())
         messages = self.spark.readStream.format("zeps").options(**options).load()
+        self._checkpoint = Path(tempfile.mkdtemp(prefix="zambezi-checkpoint-"))
         writer = (
             self.pipeline.prepare(messages, self.settings)
             .writeStream.queryName(f"{self.pipeline.name}")
-            .option("checkpointLocation", self.deposit.checkpoint)
+            .option("checkpointLocation", self._checkpoint.as_uri())
             .foreachBatch(self._process_batch)
         )
         writer = writer.trigger(processingTime=f"{every} seconds") if follow else writer.trigger(availableNow=True)
-        with plain_errors():
-            self._query = writer.start()
+        retained = self.spark.conf.get(_RETAINED)
+        try:
+            self.spark.conf.set(_RETAINED, "2")  # the positions of many streams are large
+            with plain_errors():
+                self._query = writer.start()
+        except BaseException:
+            self._end()
+            raise
+        finally:
+            self.spark.conf.set(_RETAINED, str(retained))
         return self._query
+
+    def _positions(self) -> dict[str, str]:
+        """Return the options of the source, which begin where the table ends."""
+        state = self.lake.state
+        if state is None:
+            starts = {} if _START_OPTIONS & self.options.keys() else {"startingSequence": "earliest"}
+            return starts | self.options
+        if _START_OPTIONS & self.options.keys():
+            raise PipelineError(
+                f"{self.place} is continued where its last run ended, so a start time (--since) would be "
+                "ignored: leave it out, or choose another directory"
+            )
+        return self.options | {"startingOffsets": json.dumps(state.offsets)}
 
     def wait(self, query: StreamingQuery, timeout: float | None = None) -> bool:
         """Wait until a query ends, or for `timeout` seconds. Return whether it has ended. Raise its error."""
@@ -156,15 +180,24 @@ class Run:
                     query.awaitTermination()
                     return True
                 return bool(query.awaitTermination(timeout))  # type: ignore[arg-type] # it accepts fractions of seconds
+        except PipelineError:
+            if self._failure is None:
+                raise
+            raise PipelineError(plain_message(self._failure)) from self._failure
         finally:
             if not query.isActive:
-                self.deposit.release()
+                self._end()
 
     def stop(self) -> None:
         """Stop the query. The next run repeats a batch that was not finished."""
         if self._query is not None:
             self._query.stop()
-        self.deposit.release()
+        self._end()
+
+    def _end(self) -> None:
+        if self._checkpoint is not None:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            self._checkpoint = None
 
     # One batch
 
@@ -174,24 +207,68 @@ class Run:
             self._read_up_to = now
 
     def _process_batch(self, events: DataFrame, batch: int) -> None:
-        deposit = self.deposit
+        try:
+            self._add_batch(events, batch)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _add_batch(self, events: DataFrame, batch: int) -> None:
         self._set_read_up_to(time.time() - PLANNED)
-        query = events.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-        deposit.recover()
-        last = deposit.claim(query)
-        if last is not None and batch <= last.batch:
-            return  # the batch was finished, but Spark was killed before it wrote its own checkpoint
+        last = self.lake.state
         if last is not None and self.pipeline.windowed and last.window != self.settings.window:
-            raise DepositError(
-                f"{deposit.root} has windows of {last.window:g} s, which cannot be combined with windows of "
+            raise TableError(
+                f"{self.place} has windows of {last.window:g} s, which cannot be combined with windows of "
                 f"{self.settings.window:g} s: use the same length, or choose another directory"
             )
-        self._write_batch(events, batch, last, query)
+        last = last or State(-1, vacuumed=round(time.time() * 1e6))
+        if is_vacuum_due(last.vacuumed):
+            self.lake.vacuum(KEEP_HOURS)
+            last = replace(last, vacuumed=round(time.time() * 1e6))
+        added = self._append(events, self._end_of(batch), last)
+        compact(self.lake, {one.date for one in added})
 
-    def _write_batch(self, events: DataFrame, batch: int, last: Done | None, query: str) -> None:
-        deposit = self.deposit
+    def _end_of(self, batch: int) -> dict[str, Any]:
+        """Return the positions in the streams after a batch, from the log that Spark writes before the batch."""
+        assert self._checkpoint is not None
+        _, _, offsets = (self._checkpoint / "offsets" / str(batch)).read_text().strip().split("\n")
+        found: dict[str, Any] = json.loads(offsets)
+        return found
+
+    def _append(self, events: DataFrame, offsets: dict[str, Any], before: State) -> list[AddedFile]:
         began = self._clock()
-        watermark = last.watermark if last is not None else 0
+        self.lake.create(arrow_schema(self.pipeline.schema))
+        added, counts = self._write(events, before.watermark)
+        new_watermark = int(counts["newest"] or 0) - round(self.settings.delay * 1e6)
+        state = replace(
+            before,
+            batch=before.batch + 1,
+            offsets=offsets,
+            rows=int(counts["rows"]),
+            late=int(counts["late"]),
+            files=len(added),
+            octets=sum(one.size for one in added),
+            watermark=max(before.watermark, new_watermark, 0),
+            total=int(counts["rows"]) + before.total,
+            window=self.settings.window,
+            pattern=self.options.get("pattern", ""),
+        )
+        self.lake.append(added, state)
+        self._update_progress(state, self._clock() - began)
+        return added
+
+    def _replace(self, events: DataFrame) -> None:
+        began = self._clock()
+        self.lake.create(arrow_schema(self.pipeline.schema), replaced=True)
+        added, counts = self._write(events, 0)
+        self.lake.replace(added)
+        rows = int(counts["rows"])
+        watermark = max(0, int(counts["newest"] or 0) - round(self.settings.delay * 1e6))
+        batch = self._progress.batch + 1
+        self._update_progress(State(batch, rows=rows, watermark=watermark, total=rows), self._clock() - began)
+
+    def _write(self, events: DataFrame, watermark: int) -> tuple[list[AddedFile], dict[str, Any]]:
+        """Write the rows of a batch to files. Return them, and counts: all events, late ones, the newest time."""
         time_of = sql.unix_micros(self.pipeline.time)
         observation = Observation()
         counted = events.observe(
@@ -200,25 +277,13 @@ class Run:
             sql.count(sql.when(time_of < watermark, 1)).alias("late"),
             sql.max(time_of).alias("newest"),
         )
-        staged = deposit.stage(self.pipeline.reduce(counted, self.settings), batch)
+        schema = struct(self.pipeline.schema)
+        rows = self.pipeline.reduce(counted, self.settings)
+        added = write_frame(rows.select(*(sql.col(one.name).cast(one.dataType) for one in schema)), self.place)
         # If there are no rows at all, Spark may skip the observation.
-        counts: dict[str, Any] = observation.get if staged else {"rows": 0, "late": 0, "newest": 0}
-        new_watermark = int(counts["newest"] or 0) - round(self.settings.delay * 1e6)
-        done = Done(
-            query=query,
-            batch=batch,
-            rows=int(counts["rows"]),
-            late=int(counts["late"]),
-            files=len(staged),
-            octets=sum(size for _, size in staged),
-            watermark=max(watermark, new_watermark, 0),
-            total=int(counts["rows"]) + (last.total if last is not None else 0),
-            window=self.settings.window,
-        )
-        deposit.put(staged, done, alone=query == ONCE)
-        self._update_progress(done, self._clock() - began)
+        return added, observation.get if added else {"rows": 0, "late": 0, "newest": 0}
 
-    def _update_progress(self, done: Done, took: float) -> None:
+    def _update_progress(self, done: State, took: float) -> None:
         before = self._progress
         self._progress = replace(
             before,
@@ -245,8 +310,8 @@ class Run:
         )
 
     def table(self) -> DataFrame:
-        """Return the table in its present state."""
-        return self.spark.read.schema(self.pipeline.schema).parquet(self.deposit.root)
+        """Return the table in its present state: the columns that reports need."""
+        return table_frame(self.spark, self.place, self.pipeline.schema, self.pipeline.reported)
 
     def reports(self) -> Sequence[Report]:
         """Return the reports on the present table. Tables that they share are cached until `release()`."""

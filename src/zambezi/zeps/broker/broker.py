@@ -278,8 +278,9 @@ class Broker:
         unusable = [f"stream {name}: {problem}" for name, problem in engine.unusable.items()]
         others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
         failing = self._store.remote.problem if isinstance(self._store, Depot) else ""
-        failing = failing or self.fetcher.problem
         store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
+        if self.fetcher.problem:
+            store.append(f"{self.fetcher.waiting} readers wait for messages of the store: {self.fetcher.problem}")
         uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]
         copier = self._store.copier if isinstance(self._store, Depot) else None
         problems = dict(copier.problems) if copier is not None else {}

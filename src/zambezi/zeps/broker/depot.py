@@ -8,7 +8,7 @@ file `cached` in its directory. Such a journal can be made again from the store 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -87,7 +87,7 @@ class Depot(Store):
         self._settings = options.log
         self.cache = DiskCache(options.cache, self.journals)
         self.loads = LoadCounters()
-        self.read_ahead: Callable[[JournalReading, int], object] = lambda _journal, _sequence: None
+        self.read_ahead: Callable[[JournalReading, Sequence[int]], object] = lambda _journal, _sequences: None
         self._readers = ReaderPool()
         self._piece = options.piece
         self._logs: dict[str, StreamLog] = {}  # owned
@@ -105,9 +105,11 @@ class Depot(Store):
         try:
             self.remote = ObjectStore(options.url, options.options)
             self.remote.run(check_format(create=True))
-            self._end_last_run()
+            self._last_run = self._note_run()
             self._beat(options.limit)
             self._take_all(self.remote.run(list_streams(skip_damaged=True)), options)
+            if self._last_run:
+                self.remote.run(leave(self._last_run))
             self.copier = self._copier(options) if options.copies else None
         except BaseException:
             super().close()
@@ -124,21 +126,24 @@ class Depot(Store):
         journals = [journal for journal in self.journals() if journal.is_open and not journal.is_cache]
         return [journal for journal in journals if not self.is_stored(journal.name, journal.settings)]
 
-    def _end_last_run(self) -> None:
-        """Remove the heartbeat of the last broker in this directory: it is dead, for the directory was not locked."""
+    def _note_run(self) -> bytes:
+        """Write the id of this run into the directory, and return that of the last one; nothing if there was none.
+
+        The last one is dead, for the directory was not locked. This one takes its streams, before other brokers do.
+        """
         path = self.path / IDENTITY
         try:
             last = bytes.fromhex(path.read_text())
         except (OSError, ValueError):
             last = b""
-        if len(last) == len(self.id):
-            self.remote.run(leave(last))
         path.touch(mode=0o600)
         path.write_text(self.id.hex())
+        return last if len(last) == len(self.id) else b""
 
     def _beat(self, limit: float) -> None:
         roll = self.remote.run(beat(self.id, (), self.cluster.roll.members, limit, since=self.cluster.since))
-        self.cluster.roll = roll or self.cluster.roll
+        if roll is not None:
+            self.cluster.roll = replace(roll, members=[one for one in roll.members if one.id != self._last_run])
 
     def _take_all(self, streams: Iterable[StreamInStore], options: StoreOptions) -> None:
         """Take all streams that no other live broker has. Heartbeats go on meanwhile."""
@@ -162,7 +167,7 @@ class Depot(Store):
             owner, is_deleted = self.remote.run(find_owner(stream.place))
             if is_deleted:
                 return {}
-            server = self.cluster.server_of(stream.name, owner)
+            server = None if owner == self._last_run else self.cluster.server_of(stream.name, owner)
             if server is not None:
                 return {stream.name: Moved(server.endpoint)}
             self.take(stream, owner)
@@ -283,7 +288,7 @@ class Depot(Store):
             raise Moved
         self.check_not_moved(name)
         self.cluster.look_up(name, lambda found: done(self._note_located(name, found)))
-        self._driver.advance(self.cluster)
+        self._driver.advance_soon(self.cluster)  # so that it never calls back at once
 
     def has_stored(self, name: str) -> bool:
         """Return whether the store is known to have a stream."""
@@ -408,8 +413,8 @@ class Depot(Store):
             finally:
                 journal.may_block = False
 
-    def _begin_ahead(self, journal: JournalReading, sequence: int) -> None:
-        self.read_ahead(journal, sequence)
+    def _begin_ahead(self, journal: JournalReading, sequences: Sequence[int]) -> None:
+        self.read_ahead(journal, sequences)
 
     def _cache_of(self, stream: StreamInStore, log: StreamLog, directory: Path) -> Journal:
         """Return a journal whose messages are all in the store."""

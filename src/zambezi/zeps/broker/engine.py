@@ -280,7 +280,9 @@ class Engine:
         if name in self.making:
             self.making[name].append(session)
             return None
-        return None if self.seek(name, session) else self.request_new_stream(session, name)
+        if self.may_use(session, name) and self.seek(name, session):
+            return None
+        return self.request_new_stream(session, name)
 
     def seek(self, name: str, waiting: Waiting) -> bool:
         """Look for a stream that is not open in the object store, if there is one; see `Seeking.seek`."""
@@ -501,6 +503,10 @@ class Engine:
             return False
         return session.trusted or self.options.allow(session.user, action, stream)
 
+    def may_use(self, session: Session, stream: str) -> bool:
+        """Return whether a session may do anything to a stream; if not, the object store is not asked for it."""
+        return any(self.allows(session, action, stream) for action in ("publish", "subscribe", "create"))
+
     def apply_rules(self) -> None:
         """Apply changed permissions to the existing sessions."""
         for session in tuple(self.sessions):
@@ -578,5 +584,7 @@ class Engine:
 def _log_made(name: str, problem: ZepsError | None) -> None:
     if problem is None:
         _log.info("stream %s was created by the server", printable(name))
+    elif isinstance(problem, Moved):
+        _log.info("stream %s is at another broker: %s", printable(name), problem)
     else:
         _log.error("stream %s could not be created: %s", printable(name), problem)

@@ -11,7 +11,7 @@ A reader that goes on from piece to piece finds the next ones on the disk: they 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -20,7 +20,6 @@ from zambezi.zeps.errors import Absent, JournalError, JournalFull, OutOfRange, S
 from zambezi.zeps.journal.reading import JournalReading
 
 THREADS: Final = 4  # pieces that are loaded at once
-AHEAD: Final = 2  # pieces that are loaded ahead of a reader
 PAUSE: Final = 1.0  # seconds before a piece is asked for again
 _MOST_AHEAD: Final = 64  # pieces that wait to be loaded ahead, of all readers
 
@@ -51,7 +50,6 @@ class FetchCounters:
 class _Job:
     absent: Absent
     done: list[Fetched] = field(default_factory=list)  # empty if no reader waits for it
-    ahead: int = 0  # further pieces to load after it
 
 
 class Fetcher:
@@ -88,14 +86,15 @@ class Fetcher:
         job.done.append(done)
         self._start_some()
 
-    def read_ahead(self, journal: JournalReading, sequence: int, count: int = AHEAD) -> None:
-        """Load the piece that has a sequence, and those after it, if no reader waits for others."""
-        absent = journal.absent(sequence)
-        if not isinstance(absent, Absent) or len(self._extra) >= _MOST_AHEAD:
-            return
-        if not any(absent.place in jobs for jobs in (self._running, self._pausing, self._wanted, self._extra)):
-            self._extra[absent.place] = _Job(absent, ahead=count - 1)
-            self._start_some()
+    def read_ahead(self, journal: JournalReading, sequences: Iterable[int]) -> None:
+        """Load the pieces that have some sequences, if no reader waits for others."""
+        for sequence in sequences:
+            absent = journal.absent(sequence)
+            if not isinstance(absent, Absent) or len(self._extra) >= _MOST_AHEAD:
+                return
+            if not any(absent.place in jobs for jobs in (self._running, self._pausing, self._wanted, self._extra)):
+                self._extra[absent.place] = _Job(absent)
+        self._start_some()
 
     def close(self) -> None:
         """Begin nothing any more."""
@@ -132,21 +131,11 @@ class Fetcher:
                 self.counters.fetched += 1
             else:
                 self.counters.ahead += 1
-                self._go_on(job)
         elif not isinstance(problem, JournalError):
             self.counters.damaged += len(job.done)
             problem = JournalError(str(problem))
         for done in job.done:
             done(problem)
-
-    def _go_on(self, job: _Job) -> None:
-        """Load the next piece ahead."""
-        place = job.absent.place
-        if job.ahead and isinstance(place, tuple) and isinstance(place[0], JournalReading):
-            journal, sequence = place[0], place[1]
-            following = journal.end_of_run(sequence) + 1
-            if following <= journal.last and journal.gap_at(following) is not None:
-                self.read_ahead(journal, following, job.ahead)
 
 
 def _is_passing(problem: ZepsError | None) -> bool:

@@ -5,7 +5,8 @@ sequence and the key of the message; its body is the time of the message, in mic
 body of the message. There is no answer if the stream has no message with that key.
 
 The broker answers the questions of a connection one after another: all that the client sends after a question waits. A
-question that fails is answered with INVALID. The search reads files, so a thread does it; it ends if the client leaves.
+question that fails is answered with INVALID. The search reads files, so a thread does it, some megabytes at a time: the
+searches of all clients take turns. It ends if the client leaves.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.seeking import Sought
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.journal import Journal
 from zambezi.zeps.journal.extract import JournalMessage
-from zambezi.zeps.journal.lookup import last_message
+from zambezi.zeps.journal.lookup import LastSearch
 from zambezi.zeps.layout import BODY_LENGTH, DELIVER, SEQUENCE, frame_header
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class LastMessages(Desk):
         self._outlet = outlet
         self._credit = 0
         self._answer: Block | None = None  # it waits for credit, or for room
-        self._found: JournalMessage | None = None
         self._is_closed = False
         self.is_busy = False
 
@@ -70,21 +69,26 @@ class LastMessages(Desk):
             return f"{self._session.user_name} may not subscribe to the stream {printable(name)}"
         stream.flush()
         self.is_busy = True
-        journal = stream.journal
-        self._engine.search(lambda: self._search(journal, key), self._finish)
+        self._search_on(LastSearch(stream.journal, key))
         return ""
 
-    def _search(self, journal: Journal, key: bytes) -> None:
-        """Search; on another thread."""
-        try:
-            self._found = last_message(journal, key, lambda: self._is_closed)
-        except OSError as error:
-            raise BrokerError(f"the journal cannot be read: {error.strerror or error}") from None
+    def _search_on(self, search: LastSearch) -> None:
+        """Let another thread do a part of a search, after those of other clients that wait."""
+        ended: list[bool] = []
 
-    def _finish(self, error: ZepsError | None) -> None:
-        found, self._found = self._found, None
-        if error is None and found is not None and not self._is_closed:
-            self._answer = _block_of(found)
+        def step() -> None:
+            try:
+                ended.append(search.step())
+            except OSError as error:
+                raise BrokerError(f"the journal cannot be read: {error.strerror or error}") from None
+
+        self._engine.search(step, lambda error: self._note_step(search, error, ended == [True]))
+
+    def _note_step(self, search: LastSearch, error: ZepsError | None, is_ended: bool) -> None:
+        if error is None and not is_ended and not self._is_closed:
+            self._search_on(search)
+        elif error is None and search.found is not None and not self._is_closed:
+            self._answer = _block_of(search.found)
             self._outlet.wake()
         else:
             self._end("" if error is None else str(error))

@@ -105,7 +105,8 @@ def read_pieces(
     Raise `JournalError` at a damaged batch.
     """
     number = max(0, segment.locate(files, after + 1))
-    chunks = range(number, segment.entries, _ENTRIES)
+    stop = segment.locate(files, last) + 1 if backwards and last < segment.last else segment.entries
+    chunks = range(number, stop, _ENTRIES)
     for start in reversed(chunks) if backwards else chunks:
         entries = _read_entries(segment, files, start, last)
         pieces = list(_pieces(entries, octets, most))

@@ -313,7 +313,7 @@ class Segment:
         """Append to the counts, the log and then the index: everything or nothing. The caller calls `note_append`."""
         place = self.entries * SIZE
         try:
-            if counts:
+            if counts and os.pwrite(files.counts, counts, self.count_bytes) != len(counts):
                 write_all(files.counts, counts, self.count_bytes)
             if os.pwrite(files.log, octets, self.size) != len(octets):
                 write_all(files.log, octets, self.size)

@@ -71,6 +71,7 @@ class RequestConnection(BrokerConnection):
         self._used = 0  # bytes of credit that the broker has used
         self._alarm = Alarm(reactor, self._expire)
         self._token = os.urandom(TOKEN).hex()
+        self._has_choice = False  # whether there is another broker, if this connection is lost
         self._unsafe: list[Pending] = []  # sent on this connection, and perhaps not stored
         self._asked: list[Pending] | None = None  # those of them that the PING without an answer is about
 
@@ -93,7 +94,7 @@ class RequestConnection(BrokerConnection):
     def _send_request(self, pending: Pending) -> None:
         self.send(pending.message)
         pending.message = b""
-        if self._finder.has_choice:
+        if self._has_choice:
             self._unsafe.append(pending)
             if self._asked is None:
                 self._ask_what_is_stored()
@@ -137,6 +138,7 @@ class RequestConnection(BrokerConnection):
             self._fail_all(BrokerError("the broker does not know requests: it is an older release, or another program"))
             return
         self._used = 0
+        self._has_choice = self._finder.has_choice
         for message in (*Subscribe(self._token, LATEST).encode(), *Credit(WINDOW).encode()):
             self.send(message)
         unsent, self._unsent = self._unsent, {}

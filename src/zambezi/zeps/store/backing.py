@@ -28,6 +28,7 @@ from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.stream_log import StreamLog
 
 T = TypeVar("T")
+AHEAD: Final = 4  # pieces that are loaded ahead of a reader
 PIECE: Final = 8 << 20  # bytes that are loaded at once
 PATIENCE: Final = 2.0  # seconds that a thread waits for a store that fails; then other readers get it
 _IDLE: Final = 32  # readers of logs that keep what they know of a log, of all streams
@@ -79,7 +80,7 @@ class StoreBacking:
         counters: LoadCounters,
         *,
         cache: DiskCache,
-        read_ahead: Callable[[JournalReading, int], None],
+        read_ahead: Callable[[JournalReading, Sequence[int]], None],
         piece: int = PIECE,
     ) -> None:
         self._store = store
@@ -115,8 +116,25 @@ class StoreBacking:
         return self._log.extents.between(after, last)
 
     def read_ahead(self, journal: JournalReading, sequence: int) -> None:
-        if sequence <= self.last and journal.gap_at(sequence) is not None:
-            self._read_ahead(journal, sequence)
+        missing = [one for one in self._upcoming(sequence) if journal.gap_at(one) is not None]
+        if missing:
+            self._read_ahead(journal, missing)
+
+    def _upcoming(self, sequence: int) -> list[int]:
+        """Return sequences that are in the next pieces, as far as the sizes of the objects tell."""
+        found: list[int] = []
+        room = self._piece  # bytes that are passed since the last one
+        for first, last, octets in self._log.extents.between(sequence - 1, self.last):
+            count = last - first + 1
+            step = max(1, count * self._piece // max(1, octets))
+            for start in range(first, last + 1, step):
+                if room >= self._piece * 3 // 4 and start + step > sequence:
+                    found.append(max(start, sequence))
+                    room = 0
+                    if len(found) == AHEAD:
+                        return found
+                room += octets * min(step, last + 1 - start) // count
+        return found
 
     def load(self, journal: JournalReading, sequence: int) -> None:
         assert isinstance(journal, ChangingJournal)

@@ -26,9 +26,10 @@ from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Count, Counts, Recount
 from zambezi.zeps.journal.extract import batches
 from zambezi.zeps.journal.loaded import clip
+from zambezi.zeps.journal.positions import KINDS
 from zambezi.zeps.store.catalog import StoredStream, check_format, list_streams, make_stream
-from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts
-from zambezi.zeps.store.copying import end_of, incarnation_of, restore_stream, settle
+from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts, piece_of_positions
+from zambezi.zeps.store.copying import changed_positions, end_of, incarnation_of, restore_stream, settle
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
 
@@ -57,6 +58,7 @@ class _Copy:
     journal: Journal
     copied_at: float
     swept_at: float
+    positions: int = -1  # how many writes of positions there were when they were copied
 
 
 class Copier:
@@ -120,6 +122,7 @@ class Copier:
             return True
         waiting = journal.octets - copy.log.extents.octets
         is_new = _safe(journal) > copy.log.last or journal.incarnation.bytes != copy.log.incarnation
+        is_new = is_new or journal.positions.written != copy.positions
         return is_new and (waiting >= _SETTINGS.chunk or now >= copy.copied_at + period)
 
     def _try(self, name: str, action: Callable[[], object]) -> bool:
@@ -162,6 +165,10 @@ class Copier:
         counts = _changed_counts(journal, log, copied)
         if counts:
             log.append(piece_of_counts(counts, copied, int(now * _MICRO)))
+        copy.positions = journal.positions.written
+        positions = _changed_positions(journal, log, copied)
+        if positions:
+            log.append(piece_of_positions(positions))
         self._settle(copy)
         if now >= copy.swept_at + SWEEP:
             copy.swept_at = now
@@ -234,6 +241,12 @@ def _changed_counts(journal: Journal, log: StreamLog, last: int) -> list[Count]:
     segment = next((one for one in reversed(journal.segments) if one.first <= last + 1), journal.segments[0])
     known.read(segment.path, last)
     return [count for count in known.counts.states() if log.counts.get(count.publisher) != count]
+
+
+def _changed_positions(journal: Journal, log: StreamLog, last: int) -> bytes:
+    """Return the records of positions that have changed since the copy before, for a copy that ends at a sequence."""
+    states = [state.cut_after(last) for kind in KINDS for state in journal.positions.all(kind)]
+    return changed_positions({state.key: state for state in states}, log.positions.octets)
 
 
 def restore_copies(store: ObjectStore, data: Store, is_wanted: Callable[[str], bool]) -> Sequence[str]:

@@ -7,7 +7,7 @@ that is made again goes on where the one before ended. All functions block.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -16,7 +16,7 @@ from zambezi.zeps.errors import StoreError, StoreSilent
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Count, Counts, Recount, unpack
 from zambezi.zeps.journal.extract import batches
-from zambezi.zeps.journal.positions import REMOVED, Content, read_positions
+from zambezi.zeps.journal.positions import REMOVED, Content, Key, Position, read_positions
 from zambezi.zeps.store.catalog import StoredStream, make_stream
 from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts, piece_of_positions
 from zambezi.zeps.store.commands import Failed, Procedure
@@ -70,7 +70,7 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
             f"stream {journal.name!a} in the store belongs to broker {end.owner.hex()}: a stream that a broker writes "
             "to the store needs no copy"
         )
-    positions = _changed_positions(journal, end)
+    positions = changed_positions(read_positions(journal.directory).states, end.positions)
     if end.last >= journal.last and not positions:
         return 0
     if end.last and end.last + 1 < journal.first:
@@ -106,10 +106,12 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
     return copied - begun
 
 
-def _changed_positions(journal: Journal, end: End) -> bytes:
-    """Return the records of positions that the store does not have, and of the names that it must forget."""
-    known = read_positions(journal.directory).states
-    stored = Content(end.positions).states
+def changed_positions(known: Mapping[Key, Position], records: bytes) -> bytes:
+    """Return the records of positions that a store does not have, and of the names that it must forget.
+
+    `known` are all positions, and `records` those that the store has.
+    """
+    stored = Content(records).states
     changed = [state.pack() for key, state in known.items() if stored.get(key) != state]
     return b"".join([*changed, *[state.pack(REMOVED) for key, state in stored.items() if key not in known]])
 

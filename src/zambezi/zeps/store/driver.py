@@ -56,6 +56,10 @@ class Driver:
         if next_time is not None:
             self._timers[engine] = self._loop.call_at(next_time, self._on_time, engine)
 
+    def advance_soon(self, engine: StoreEngine) -> None:
+        """Execute the requests that an engine has, in the next turn of the loop."""
+        self._loop.call_soon(self.advance, engine)
+
     def _on_time(self, engine: StoreEngine) -> None:
         self.advance(engine)
         self._tell(engine)

@@ -64,11 +64,12 @@ class Roll:
     def home(self, stream: str, own: bytes = b"") -> Member | None:
         """Return the broker at which a stream should be, by rendezvous hashing: few streams move if one comes or goes.
 
-        All brokers come to the same result. A broker without endpoints has just been started, and counts for itself
-        only: `own` is the broker that asks.
+        All brokers come to the same result. A broker is known by its endpoint: one that was restarted has its streams
+        again, and no others. A broker without endpoints has just been started, and counts for itself only: `own` is the
+        broker that asks.
         """
         able = [member for member in self.members if member.endpoints or member.id == own]
-        return max(able, key=lambda member: _weight(member.id, stream), default=None)
+        return max(able, key=lambda member: _weight(member, stream), default=None)
 
 
 class Owned(NamedTuple):
@@ -89,8 +90,9 @@ class _Revision(NamedTuple):
 _NO_REVISION: Final = _Revision(b"", 0, "", 0.0)
 
 
-def _weight(broker: bytes, stream: str) -> bytes:
-    return blake2b(stream.encode("utf-8", "surrogateescape"), key=broker, digest_size=8).digest()
+def _weight(member: Member, stream: str) -> tuple[bytes, bytes]:
+    text = f"{member.endpoint or member.id.hex()}\0{stream}".encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=8).digest(), member.id
 
 
 def beat(

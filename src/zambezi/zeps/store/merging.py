@@ -135,8 +135,8 @@ def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Pr
 def expired_segments(view: View, keep_bytes: int | None, horizon: int | None) -> list[SegmentObject]:
     """Return the segments that retention removes, the oldest first; never the newest.
 
-    The messages that stay have `keep_bytes` at least. The chunks of the tail do not count: a LIST does not tell how
-    much of a chunk is messages, and chunks with positions of readers only can be many.
+    The messages that stay have `keep_bytes` at least. The chunks of the tail do not count: a listing tells their sizes,
+    and not how much of that are messages.
     """
     kept = sum(segment.name.octets for segment in view.readable)
     expired = []
