@@ -18,6 +18,7 @@ from zambezi.server import Config, config, keydir
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.journal.identity import write_cached
 from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.messages import (
     ADMIN,
@@ -103,6 +104,7 @@ def check_files(text: str, place: Path) -> None:
             block = deliver([Publish("gold", b"%d" % number).encode()[0]], first=number + 1)
             prices.append(block, 1.0, [Count(b"miner-----------", 1, number + 1)])
         prices.positions.write([Position(READER, "billing", 1)])
+        write_cached(place / "data" / "prices")
         found = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
     shown, directory = [], ""
     for line in text.splitlines()[1:]:

@@ -308,9 +308,9 @@ class Broker:
     def count_of(self, publisher: bytes) -> int:
         return self.counts.get(publisher, 0)
 
-    def read(self, after: int, give: Callable[[list[tuple[int, Message]]], object]) -> None:
+    def read(self, after: int, give: Callable[[tuple[int, list[tuple[int, Message]]]], object]) -> None:
         """Read messages from the store, for a subscriber of this broker or a reader."""
-        self._runner.start(read_all(after), self.world.clock.now, give, _raise)
+        self._runner.start(read_after(after), self.world.clock.now, give, _raise)
 
 
 def _raise(error: ZepsError) -> None:
@@ -320,6 +320,12 @@ def _raise(error: ZepsError) -> None:
 
 def read_all(after: int) -> Procedure[list[tuple[int, Message]]]:
     """Return all messages after a sequence, as a reader without a broker finds them."""
+    _, found = yield from read_after(after)
+    return found
+
+
+def read_after(after: int) -> Procedure[tuple[int, list[tuple[int, Message]]]]:
+    """Return the last sequence of the log, and all messages after a sequence that retention has not removed."""
     reader = LogReader(PLACE)
     yield from reader.refresh()
     found: list[tuple[int, Message]] = []
@@ -331,7 +337,7 @@ def read_all(after: int) -> Procedure[list[tuple[int, Message]]]:
             found.clear()
             continue
         if piece is None:
-            return found
+            return after, found
         found += [one for one in messages_of(piece) if one[0] > after]
         after = found[-1][0]
 
@@ -397,13 +403,12 @@ class Subscriber:
         if broker is not None:
             begun = self.world.clock.now
             after = self.last
-            broker.call(lambda: broker.read(after, lambda found: self._note(after, found, begun)))
+            broker.call(lambda: broker.read(after, lambda result: self._note(*result, begun)))
 
-    def _note(self, after: int, found: list[tuple[int, Message]], begun: float) -> None:
+    def _note(self, last: int, found: list[tuple[int, Message]], begun: float) -> None:
         for sequence, message in found:
             if self.seen.setdefault(sequence, message) != message:
                 raise Violation(f"sequence {sequence} was {self.seen[sequence]}, and is {message} now")
-        last = found[-1][0] if found else after
         self.last = max(self.last, last)
         self.world.history.read(last, begun, self.world.clock.now)
 

@@ -110,6 +110,17 @@ def _list_segments_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(views, "look", look)
 
 
+def _look_once(patch: pytest.MonkeyPatch) -> None:
+    """Do not look again if the chunk of a segment that is a chunk is not listed."""
+
+    def look(place: StreamPlace) -> Procedure[View]:
+        chunks = yield from listing(place.chunks)
+        segments = yield from listing(place.segments)
+        return View.of(chunks, segments)
+
+    patch.setattr(views, "look", look)
+
+
 def _confirm_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     append = StreamLog.append
 
@@ -156,6 +167,7 @@ def _patch_plan(patch: pytest.MonkeyPatch, forget: Callable[[Ending], Ending]) -
         _remove_before_the_segment,
         _remove_the_newest_segment,
         _list_segments_first,
+        _look_once,
         _confirm_before_it_is_stored,
         _forget_publishers,
         _forget_positions,
