@@ -33,10 +33,13 @@ def test_the_examples_run(
             exec(program, names)
         alarms = spark.read.format("zeps").option("endpoint", bound).option("stream", "alarms").load()
         assert alarms.count() == 15
+        assert spark.sql("SELECT count(*) FROM copied").collect() == [(15,)]
+    for view in ("readings", "copied"):
+        spark.catalog.dropTempView(view)
     told = capsys.readouterr().out
     assert "|  attic|   15|" in told
     assert "\n10\n" in told  # of the kitchen, after sequence 10
     assert "\n30\n" in told  # in the archive
     assert re.search(r"\|kitchen\| +14\.0\|", told)  # degrees
     assert ": 0 messages and 0 s behind, 0 messages lost" in told
-    assert len(blocks) == 7
+    assert len(blocks) == 8

@@ -117,6 +117,7 @@ class Chat:
         self._leaving = False
         self._waited_for: set[int] = set()  # peers whose goodbye has not arrived yet
         self._answered: set[int] = set()  # peers that got a goodbye: two programs that echo must not loop
+        self._announced: set[int] = set()  # peers whose arrival was shown
         self._failures: dict[str, str] = {}  # by endpoint, the last one shown
         self._output_closed = False  # whether the reader of standard output has closed it
 
@@ -198,8 +199,18 @@ class Chat:
         for peer, data in self._socket:
             if data == GOODBYE:
                 self._goodbye(peer)
-            else:
-                say(f"[{peer}] {printable(data)}")
+                continue
+            self._wait_until_announced(peer)
+            say(f"[{peer}] {printable(data)}")
+
+    def _wait_until_announced(self, peer: int) -> None:
+        """Let the other thread show the arrival of a peer before its first message."""
+
+        def is_known() -> bool:
+            return peer in self._announced or peer not in self._socket.peers
+
+        with self._parting:
+            self._parting.wait_for(is_known, PATIENCE)
 
     def _goodbye(self, peer: int) -> None:
         with self._parting:
@@ -216,6 +227,7 @@ class Chat:
         for event in self._socket.events():
             if isinstance(event, PeerDisconnected):
                 with self._parting:
+                    self._announced.discard(event.routing_id)
                     self._answered.discard(event.routing_id)
                     self._waited_for.discard(event.routing_id)
                     self._parting.notify_all()
@@ -224,6 +236,10 @@ class Chat:
             text = self._text_of(event)
             if text:
                 say(f"* {text}")
+            if isinstance(event, PeerConnected):
+                with self._parting:
+                    self._announced.add(event.routing_id)
+                    self._parting.notify_all()
 
     def _text_of(self, event: SocketEvent) -> str:
         match event:
