@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,13 @@ def test_brokers_and_owners_are_shown_at_every_broker(
     monkeypatch.setattr("zambezi.zeps.administration.sync.OTHERS", PATIENCE)
     owner, other = endpoints
     for endpoint in endpoints:
-        rows = [json.loads(line) for line in run(capsys, "brokers", "--json", "--endpoint", endpoint).splitlines()]
-        assert {row["endpoint"]: row["streams"] for row in rows} == {owner: 1, other: 0}
+        rows: list[dict[str, Any]] = []
+
+        def has_counts(endpoint: str = endpoint, rows: list[dict[str, Any]] = rows) -> bool:
+            rows[:] = map(json.loads, run(capsys, "brokers", "--json", "--endpoint", endpoint).splitlines())
+            return {row["endpoint"]: row["streams"] for row in rows} == {owner: 1, other: 0}
+
+        wait_until(has_counts)  # a broker announces its streams with its next heartbeat
         assert all(row["heartbeat_age"] >= 0 and row["since"].endswith("+00:00") for row in rows)
         shown = run(capsys, "brokers", "--endpoint", endpoint)
         assert owner in shown

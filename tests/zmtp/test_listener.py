@@ -283,7 +283,7 @@ def test_connections_do_not_take_the_last_descriptors(
 ) -> None:
     events = history(hub)
     endpoint = hub.bind("tcp://127.0.0.1:*")
-    few_descriptors(monkeypatch, 20)
+    few_descriptors(monkeypatch, 50)
     with ExitStack() as strangers:
         for count in range(1, 41):  # each takes two descriptors: this process has both ends
             stranger = strangers.enter_context(Stranger.calling(endpoint))
