@@ -1,7 +1,10 @@
 """`zambezi brokers`, and `zambezi stream` at a broker that does not have the stream."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi import cli
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.store.cluster import Cluster
 from zambezi.zeps.sync import Client
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
@@ -26,15 +31,26 @@ def endpoints(tmp_path: Path) -> Iterator[list[str]]:
     make = partial(Broker, policy=Policy(sync="store"), store=store, scrub=0)
     with serving(tmp_path / "a", make) as one, serving(tmp_path / "b", make) as two:
         pairs = [one, two]
+        clusters = [_cluster_of(broker) for broker, _ in pairs]
+        wait_until(lambda: all(_know_each_other(cluster, [one[1], two[1]]) for cluster in clusters))
         with Client.connect([endpoint for _, endpoint in pairs]) as client:
             stream = client.stream("prices")
             stream.publish("gold", b"1")
             stream.flush(PATIENCE)
         pairs.sort(key=lambda pair: "prices" not in pair[0].engine.names())
-        other = pairs[1][0].engine.store
-        assert isinstance(other, Depot)
-        wait_until(lambda: other.cluster.owner_of("prices") is not None)
+        other = _cluster_of(pairs[1][0])
+        wait_until(lambda: other.owner_of("prices") is not None)
         yield [endpoint for _, endpoint in pairs]
+
+
+def _cluster_of(broker: Broker) -> Cluster:
+    assert isinstance(broker.engine.store, Depot)
+    return broker.engine.store.cluster
+
+
+def _know_each_other(cluster: Cluster, endpoints: list[str]) -> bool:
+    """Return whether a broker knows both endpoints. Before, it can make a stream that it then hands over."""
+    return {member.endpoint for member in cluster.roll.members} == set(endpoints)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -71,3 +87,38 @@ def test_a_broker_without_a_store_says_so(tmp_path: Path, capsys: pytest.Capture
     with serving(tmp_path / "data", Broker) as (_, endpoint):
         assert cli.main(["brokers", "--endpoint", endpoint]) == 1
     assert "shares no object store" in capsys.readouterr().err
+
+
+class Moving:
+    """A client whose stream is between two brokers for some questions."""
+
+    def __init__(self, questions: int) -> None:
+        self.questions = questions
+
+    def __enter__(self) -> Moving:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def streams(self, _timeout: float | None) -> list[StreamInfo]:
+        self.questions -= 1
+        found = StreamInfo(stream="prices", owner="tcp://127.0.0.1:1")
+        return [found if self.questions >= 0 else replace(found, incarnation="1", last=7)]
+
+
+def test_a_stream_that_goes_to_another_broker_is_asked_for_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zambezi.cli.stream.ASK_AGAIN", 0.0)
+    monkeypatch.setattr("zambezi.cli.stream.MOVING", PATIENCE)
+    monkeypatch.setattr("zambezi.cli.stream.client_of", lambda _: Moving(questions=2))
+    assert json.loads(run(capsys, "stream", "info", "prices", "--json"))["last"] == 7
+
+
+def test_a_stream_whose_broker_does_not_answer_is_no_empty_stream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zambezi.cli.stream.MOVING", 0.0)
+    monkeypatch.setattr("zambezi.cli.stream.client_of", lambda _: Moving(questions=10**9))
+    assert cli.main(["stream", "info", "prices"]) == 1
+    assert "its broker at tcp://127.0.0.1:1 does not answer: try again later" in capsys.readouterr().err

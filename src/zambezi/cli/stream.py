@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from zambezi.zeps.sync import Client
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+MOVING: Final = 3.0  # seconds for which a command waits for a stream that goes to another broker
+ASK_AGAIN: Final = 0.1  # seconds
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -221,11 +224,22 @@ def run_last(arguments: argparse.Namespace) -> int:
 
 
 def find(client: Client, name: str, timeout: float | None) -> StreamInfo:
-    """Return a stream of the broker; raise `BrokerError` with similar names if it does not exist."""
-    streams = client.streams(timeout)
-    for one in streams:
-        if one.stream == name:
-            return one
+    """Return a stream of the broker; raise `BrokerError` with similar names if it does not exist.
+
+    While a stream goes from one broker to another, none describes it: then ask again for a while.
+    """
+    deadline = time.monotonic() + MOVING
+    while True:
+        streams = client.streams(timeout)
+        found = next((one for one in streams if one.stream == name), None)
+        if found is None or found.is_described:
+            break
+        if time.monotonic() > deadline:
+            owner = f"its broker at {found.owner} does not answer" if found.owner else "no broker serves it now"
+            raise BrokerError(f"the stream {printable(name)} is in the object store, but {owner}: try again later")
+        time.sleep(ASK_AGAIN)
+    if found is not None:
+        return found
     similar = difflib.get_close_matches(name, [one.stream for one in streams], n=1)
     hint = f"; did you mean {printable(similar[0])}?" if similar else ""
     raise BrokerError(f"there is no stream {printable(name)}{hint}")

@@ -79,6 +79,11 @@ class StreamInfo:
     feed: Mapping[str, int] = field(default_factory=dict, hash=False)  # the counters of the group
 
     @property
+    def is_described(self) -> bool:
+        """Whether its broker has described it. Otherwise only its name and owner are known."""
+        return self.incarnation != ""
+
+    @property
     def messages(self) -> int:
         """The number of messages in the stream."""
         return max(0, self.last - self.first + 1 - self.removed)
