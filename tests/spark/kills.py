@@ -22,8 +22,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -190,16 +190,24 @@ def kill_once(endpoint: str, table: Table, place: Path, chance: random.Random) -
 
 def run(times: int, seed: int, say: Callable[[str], object] = print, *, weed: bool = False) -> int:
     """Kill it so many times; how many messages there were. Raises AssertionError if one is missing or twice."""
-    with TemporaryDirectory(prefix="zambezi-kills-") as name, ExitStack() as stack:
+    with new_table(weed=weed) as (place, table):
+        return _run(times, seed, say, place, table)
+
+
+@contextmanager
+def new_table(*, weed: bool) -> Iterator[tuple[Path, Table]]:
+    """Give a directory, and a table that does not exist yet, there or in an object store."""
+    with TemporaryDirectory(prefix="zambezi-kills-") as name:
         place = Path(name)
-        table = Table(str(place / "archive"))
-        if weed:
-            (place / "weed").mkdir()
-            store = stack.enter_context(running_weed(place / "weed"))
+        if not weed:
+            yield place, Table(str(place / "archive"))
+            return
+        (place / "weed").mkdir()
+        with running_weed(place / "weed") as store:
+            # The second reader has a client of its own.
             host = store.options["endpoint"].removeprefix("http://")
             files = fs.S3FileSystem(access_key="key", secret_key="secret", scheme="http", endpoint_override=host)
-            table = Table(store.url("archive"), store.options, files)
-        return _run(times, seed, say, place, table)
+            yield place, Table(store.url("archive"), store.options, files)
 
 
 def _run(times: int, seed: int, say: Callable[[str], object], place: Path, table: Table) -> int:
@@ -228,9 +236,10 @@ def _run(times: int, seed: int, say: Callable[[str], object], place: Path, table
     return publishing.published
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=20)
+def command(run: Callable[..., int], description: str | None, times: int) -> None:
+    """Run kills as the command line says."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--times", type=int, default=times)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--weed", action="store_true", help="in an object store")
     arguments = parser.parse_args()
@@ -240,4 +249,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(run, __doc__, 20)

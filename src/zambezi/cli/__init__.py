@@ -16,10 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from zambezi import __version__
+from zambezi.cli.errors import error_line
 from zambezi.cli.signals import Terminated, ending_in_good_order
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import ConfigError
-from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,7 +125,7 @@ def command_parser(subcommands: Sequence[str] = SUBCOMMANDS) -> argparse.Argumen
 def _fail(*problems: str) -> int:
     with contextlib.suppress(OSError):
         for problem in problems:
-            print(f"zambezi: {printable(' '.join(problem.split()))}", file=sys.stderr)
+            print(error_line(problem), file=sys.stderr)
     return FAILURE
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,16 @@ from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import result_view
 from zambezi.cli.signals import away_from_signals
-from zambezi.cli.spark import add_spark_options, check_spark, pair, spark_session
+from zambezi.cli.spark import (
+    add_key_options,
+    add_spark_options,
+    cancel_jobs,
+    check_spark,
+    given,
+    pair,
+    source_place,
+    spark_session,
+)
 from zambezi.cli.terminal import Console, table_console
 from zambezi.wire.text import printable
 
@@ -131,10 +140,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--accept-loss", action="store_true", help="continue if retention removed messages before they were read"
     )
-    options.add_argument(
-        "--server-key", metavar="KEY", help="encrypt with CURVE: the broker's public key, or the file that has it"
-    )
-    options.add_argument("--key", metavar="KEY", dest="own_key", help="your own secret key, or the file that has it")
+    add_key_options(options)
     options.add_argument("--archive", metavar="DIR", help="the archive that restore reads: a directory or a URL")
 
 
@@ -214,7 +220,7 @@ class _Work:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
-        self._cancel_jobs: Callable[[], None] | None = None
+        self._cancelled: SparkSession | None = None  # whose jobs a signal ends
 
     def run(self, interrupted: threading.Event) -> int:
         arguments = self._arguments
@@ -222,22 +228,19 @@ class _Work:
             if interrupted.is_set():
                 raise KeyboardInterrupt
             if not arguments.follow:
-                self._cancel_jobs = spark.sparkContext.cancelAllJobs
+                self._cancelled = spark
             try:
                 if arguments.name == RESTORE:
                     return _restore(arguments, spark)
                 return _Session(arguments, spark, interrupted).run()
             finally:
-                self._cancel_jobs = None
+                self._cancelled = None
 
     def cancel(self) -> None:
         """End the jobs that Spark runs now. A run that follows ends by itself, with its results."""
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped] # noqa: PLC0415 - needs Spark
-
-        cancel_jobs = self._cancel_jobs
-        if cancel_jobs is not None:
-            with contextlib.suppress(Py4JError):  # Spark has just ended
-                cancel_jobs()
+        spark = self._cancelled
+        if spark is not None:
+            cancel_jobs(spark)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -276,23 +279,16 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the Spark source that the command line describes."""
-    given = {
-        "endpoint": arguments.endpoint,
-        "path": arguments.path,
+    options = {
+        **source_place(arguments),
         "streams": arguments.streams,
         "streamPattern": arguments.stream_pattern,
         "pattern": arguments.pattern,
-        "startingTimestamp": arguments.since.isoformat() if arguments.since else None,
-        "endingTimestamp": arguments.until.isoformat() if arguments.until else None,
         "maxMessagesPerTrigger": str(arguments.max_per_batch) if arguments.max_per_batch else None,
         "minPartitions": str(arguments.min_partitions) if arguments.min_partitions else None,
         "failOnDataLoss": "false" if arguments.accept_loss else None,
-        "serverKey": arguments.server_key,
-        "secretKey": arguments.own_key,
     }
-    return {name: value for name, value in given.items() if value is not None} | dict(
-        pair("--option", one) for one in arguments.option
-    )
+    return given(options) | dict(pair("--option", one) for one in arguments.option)
 
 
 def add_store_options(parser: argparse._ActionsContainer) -> None:
@@ -314,13 +310,14 @@ def store_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
     """Return the options of the Spark sink that the command line describes."""
-    given = {
-        "endpoint": arguments.endpoint,
-        "stream": stream,
-        "serverKey": arguments.server_key,
-        "secretKey": arguments.own_key,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return given(
+        {
+            "endpoint": arguments.endpoint,
+            "stream": stream,
+            "serverKey": arguments.server_key,
+            "secretKey": arguments.own_key,
+        }
+    )
 
 
 class _Session:

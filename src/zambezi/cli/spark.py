@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +46,39 @@ def check_spark(who: str) -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise SparkUnavailable(f"{who} Spark: pip install 'zambezi[spark]' ({', '.join(missing)} missing)")
+
+
+def add_key_options(options: argparse._ArgumentGroup) -> None:
+    """Add the options of CURVE: Spark takes keys, or the files that have them."""
+    options.add_argument(
+        "--server-key", metavar="KEY", help="encrypt with CURVE: the broker's public key, or the file that has it"
+    )
+    options.add_argument("--key", metavar="KEY", dest="own_key", help="your own secret key, or the file that has it")
+
+
+def source_place(arguments: argparse.Namespace) -> dict[str, str | None]:
+    """Return the options of the Spark source that say where and when messages are: None if they were not given."""
+    return {
+        "endpoint": arguments.endpoint,
+        "path": arguments.path,
+        "startingTimestamp": arguments.since.isoformat() if arguments.since else None,
+        "endingTimestamp": arguments.until.isoformat() if arguments.until else None,
+        "serverKey": arguments.server_key,
+        "secretKey": arguments.own_key,
+    }
+
+
+def given(options: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def cancel_jobs(spark: SparkSession) -> None:
+    """End the jobs that Spark runs now. Any thread can call this, also if Spark has just ended."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped] # noqa: PLC0415 - needs Spark
+
+    with contextlib.suppress(Py4JError):
+        spark.sparkContext.cancelAllJobs()
 
 
 def pair(option: str, text: str) -> tuple[str, str]:

@@ -7,19 +7,28 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
 from rich.table import Table
 
 from zambezi.cli.client import ENDPOINT
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import OptionsError, error_line
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.quantity import moment
 from zambezi.cli.signals import away_from_signals
-from zambezi.cli.spark import add_spark_options, check_spark, spark_session
+from zambezi.cli.spark import (
+    add_key_options,
+    add_spark_options,
+    cancel_jobs,
+    check_spark,
+    given,
+    source_place,
+    spark_session,
+)
 from zambezi.cli.terminal import say, table_console
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
@@ -64,10 +73,7 @@ def add_parser(subparsers: Subparsers) -> None:
     options.add_argument("--path", metavar="DIR", help="the data directory of a broker, or the URL of a store")
     options.add_argument("--since", metavar="TIME", type=moment, help="read messages from this time on (ISO 8601)")
     options.add_argument("--until", metavar="TIME", type=moment, help="read messages up to this time (ISO 8601)")
-    options.add_argument(
-        "--server-key", metavar="KEY", help="encrypt with CURVE: the broker's public key, or the file that has it"
-    )
-    options.add_argument("--key", metavar="KEY", dest="own_key", help="your own secret key, or the file that has it")
+    add_key_options(options)
     add_spark_options(parser)
     parser.set_defaults(run=run)
 
@@ -98,7 +104,7 @@ class _Shell:
 
     def execute(self, text: str) -> None:
         """Run a statement. Ctrl-C ends it."""
-        away_from_signals(lambda _: self._execute(text), self._spark.sparkContext.cancelAllJobs)
+        away_from_signals(lambda _: self._execute(text), partial(cancel_jobs, self._spark))
 
     def _execute(self, text: str) -> int:
         from zambezi.spark.pipelines.running import plain_errors  # noqa: PLC0415 - needs Spark
@@ -135,7 +141,7 @@ class _Shell:
         try:
             self.execute(text)
         except ZambeziError as error:
-            print(f"zambezi: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+            print(error_line(str(error)), file=sys.stderr)
 
 
 class _Prompt:
@@ -180,14 +186,8 @@ def _joined(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    place = {"path": arguments.path} if arguments.path else {"endpoint": arguments.endpoint or ENDPOINT}
-    others = {
-        "startingTimestamp": arguments.since.isoformat() if arguments.since else None,
-        "endingTimestamp": arguments.until.isoformat() if arguments.until else None,
-        "serverKey": arguments.server_key,
-        "secretKey": arguments.own_key,
-    }
-    return {**place, **{name: value for name, value in others.items() if value is not None}}
+    options = given(source_place(arguments))
+    return options if arguments.path else {"endpoint": ENDPOINT} | options
 
 
 # Output
@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
     match value:
         case bytes() | bytearray():
             return _text(value)
-        case date() | datetime() | Decimal():
+        case date() | Decimal():
             return str(value)
         case dict():
             return {_text(name): _plain(one) for name, one in value.items()}

@@ -10,20 +10,16 @@ the real command.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tests.spark.journal import numbered, write
-from tests.spark.kills import Table
+from tests.spark.kills import Table, command, new_table
 from tests.spark.lake.archiving import archive
-from tests.zeps.store.weed import Weed, running_weed
 from zambezi.spark.lake import compaction
 
 STREAMS = ("readings", "alarms")
@@ -38,22 +34,8 @@ def follow(data: Path, out: str, options: dict[str, str]) -> None:
 
 def run(times: int, seed: int, say: Callable[[str], object] = print, *, weed: bool = False) -> int:
     """Kill it so many times; how many messages there were. Raises AssertionError if one is missing or twice."""
-    with TemporaryDirectory(prefix="zambezi-kills-") as name, ExitStack() as stack:
-        place = Path(name)
-        table = Table(str(place / "archive"))
-        if weed:
-            (place / "weed").mkdir()
-            table = weed_table(stack.enter_context(running_weed(place / "weed")))
+    with new_table(weed=weed) as (place, table):
         return _run(times, random.Random(seed), say, place / "data", table)
-
-
-def weed_table(store: Weed) -> Table:
-    """A table in an object store, with another client for the second reader."""
-    from pyarrow import fs  # type: ignore[import-untyped]
-
-    host = store.options["endpoint"].removeprefix("http://")
-    files = fs.S3FileSystem(access_key="key", secret_key="secret", scheme="http", endpoint_override=host)
-    return Table(store.url("archive"), store.options, files)
 
 
 def _run(times: int, chance: random.Random, say: Callable[[str], object], data: Path, table: Table) -> int:
@@ -99,16 +81,5 @@ def _wait_for_commit(table: Table, old: int, is_alive: Callable[[], bool]) -> No
         time.sleep(0.01)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--weed", action="store_true", help="in an object store")
-    arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
-    print(f"seed {seed}")
-    run(arguments.times, seed, weed=arguments.weed)
-
-
 if __name__ == "__main__":
-    main()
+    command(run, __doc__, 100)

@@ -33,7 +33,7 @@ from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copier import Copier, restore_copies
-from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle
+from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle, take_log
 from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
@@ -200,11 +200,7 @@ class Depot(Store):
 
     def _acquire(self, stream: StreamInStore, owner: bytes) -> StreamLog:
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
-        log.take(time.monotonic())
-        settle(self.remote, log)
-        if log.state is not State.OWNER:
-            raise StoreError(f"it could not be taken: it is {log.state.value}")
-        log.take_events()
+        take_log(self.remote, log)
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
         return log
@@ -260,7 +256,7 @@ class Depot(Store):
         return "always" if policy.sync == STORE else policy.sync
 
     def _settings_of(self, name: str) -> Mapping[str, object]:
-        journal = self._opened(name)
+        journal = self.opened(name)
         return journal.settings if journal is not None else {}
 
     def make(
@@ -453,7 +449,7 @@ class Depot(Store):
         super().delete(name)
 
     def edit(self, name: str, changes: Mapping[str, object]) -> None:
-        journal = self._opened(name)
+        journal = self.opened(name)
         if journal is not None:
             sync = merged(journal.settings, changes).get("sync", self.policy.sync)
             if (sync == STORE) != (name in self._logs) and "sync" in changes:
@@ -461,9 +457,6 @@ class Depot(Store):
         super().edit(name, changes)
         if journal is not None:
             journal.policy = replace(journal.policy, sync=self._sync_of(name, journal.policy))
-
-    def _opened(self, name: str) -> Journal | None:
-        return next((journal for journal in self.journals() if journal.name == name), None)
 
     # The event loop
 

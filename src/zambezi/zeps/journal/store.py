@@ -263,6 +263,10 @@ class Store:
             journal.abandon()
         shutil.rmtree(doomed)
 
+    def opened(self, name: str) -> Journal | None:
+        """Return the journal of a stream if it is open."""
+        return self._journals.get(name)
+
     def journals(self) -> list[Journal]:
         """Return the journals that are open."""
         return list(self._journals.values())

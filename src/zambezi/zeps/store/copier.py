@@ -29,7 +29,7 @@ from zambezi.zeps.journal.loaded import clip
 from zambezi.zeps.journal.positions import KINDS
 from zambezi.zeps.store.catalog import StoredStream, check_format, list_streams, make_stream
 from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts, piece_of_positions
-from zambezi.zeps.store.copying import changed_positions, end_of, incarnation_of, restore_stream, settle
+from zambezi.zeps.store.copying import changed_positions, end_of, incarnation_of, restore_stream, settle, take_log
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
 
@@ -202,11 +202,7 @@ class Copier:
     def _take(self, journal: Journal) -> StreamLog:
         stream = self._store.run(make_stream(journal.name, journal.incarnation, journal.settings), PATIENCE)
         log = StreamLog(stream.place, self._id, stream.incarnation.bytes, _SETTINGS)
-        log.take(time.monotonic())
-        settle(self._store, log, PATIENCE)
-        if not log.is_owner:
-            raise StoreError(f"the copy of stream {journal.name!a} could not be taken: it is {log.state.value}")
-        log.take_events()
+        take_log(self._store, log, f"the copy of stream {journal.name!a}", PATIENCE)
         return log
 
     def _delete(self, name: str) -> None:

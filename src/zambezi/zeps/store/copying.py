@@ -137,6 +137,15 @@ def settle(store: ObjectStore, log: StreamLog, patience: float = PATIENCE) -> No
             time.sleep(max(0.0, log.next_time - now))
 
 
+def take_log(store: ObjectStore, log: StreamLog, what: str = "it", patience: float = PATIENCE) -> None:
+    """Become the owner of a log. Raise `StoreError`, with `what` as its subject, if that is not possible."""
+    log.take(time.monotonic())
+    settle(store, log, patience)
+    if not log.is_owner:
+        raise StoreError(f"{what} could not be taken: it is {log.state.value}")
+    log.take_events()
+
+
 def restore_stream(store: ObjectStore, stream: StoredStream, data: Store, advance: Advance = _ignore) -> int:
     """Make a stream in a data directory from the store, and return the number of its messages.
 
