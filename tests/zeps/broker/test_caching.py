@@ -65,11 +65,14 @@ def journal_of(broker: Broker) -> Journal:
 
 
 def empty(broker: Broker) -> None:
-    """Remove everything from the disk that is stored."""
-    depot_of(broker).cache.free(1 << 40)
+    """Remove everything from the disk that is stored; also what is being loaded ahead meanwhile."""
     journal = journal_of(broker)
-    wait_until(lambda: journal.last == COUNT)
-    assert sum(segment.entries for segment in journal.segments) == 0
+
+    def is_empty() -> bool:
+        depot_of(broker).cache.free(1 << 40)
+        return journal.last == COUNT and not any(segment.entries for segment in journal.segments)
+
+    wait_until(is_empty)
 
 
 def key_of(number: int) -> str:
