@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -10,8 +11,23 @@ import pytest
 from tests.zeps.store.shelf import PLACE, piece
 from tests.zeps.store.simulation import messages_of
 from zambezi.zeps.errors import StoreError
+from zambezi.zeps.store import shell
 from zambezi.zeps.store.chunk import UNCHANGED
-from zambezi.zeps.store.commands import DONE, EXISTS, MISSING, Delete, Failed, Get, List, Names, Procedure, Put, ask_all
+from zambezi.zeps.store.commands import (
+    DONE,
+    EXISTS,
+    MISSING,
+    Answer,
+    Delete,
+    Failed,
+    Get,
+    List,
+    Names,
+    Procedure,
+    Put,
+    Request,
+    ask_all,
+)
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
@@ -111,6 +127,9 @@ def test_a_store_that_does_not_answer_is_reported() -> None:
     answer = store.execute(Get("key"))
     assert isinstance(answer, Failed)
     assert "\n" not in answer.reason
+    assert not re.search(r"in \d+\.\d+ *m?s", answer.reason)
+    assert store.execute(Get("other")) != answer
+    assert store.problem == answer.reason  # the same text as before: it is logged once
     with pytest.raises(StoreError, match="s3://bucket/prefix does not answer"):
         store.run(ask_all([Get("key")]), patience=0.0)
 
@@ -130,3 +149,22 @@ def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         ObjectStore(str(tmp_path / "file" / "store"))
+
+
+def test_requests_are_executed_together_if_the_store_is_slow(real_store: ObjectStore) -> None:
+    keys = [f"key{number}" for number in range(5)]
+    for key in keys:
+        real_store.execute(Put(key, key.encode()))
+    asked: list[str] = []
+    execute = real_store.execute
+
+    def slow(request: Request) -> Answer:
+        asked.append(threading.current_thread().name)
+        if len(asked) == 2:
+            threading.Event().wait(2 * shell._QUICK)
+        return execute(request)
+
+    real_store.execute = slow  # type: ignore[method-assign]
+    assert real_store.execute_all([Get(key) for key in keys]) == [key.encode() for key in keys]
+    assert len([name for name in asked if name.startswith("zambezi-store")]) >= 3
+    assert real_store.execute_all([]) == []

@@ -19,6 +19,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
+from zambezi.zeps.broker.preparations import Preparations
 from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.disk_cache import DiskCache
@@ -47,7 +48,7 @@ IDENTITY: Final = "broker"  # the file with the id of the last run of a broker i
 STORE: Final = "store"
 KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
 MOST_KNOWN: Final = 10_000  # streams
-TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
+TAKEN_AT_ONCE: Final = 16  # streams
 TAKE_AGAIN: Final = 10.0  # seconds between two times that the broker takes the same stream from another one
 _ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
@@ -88,6 +89,7 @@ class Depot(Store):
         self.cache = DiskCache(options.cache, self.journals)
         self.loads = LoadCounters()
         self.read_ahead: Callable[[JournalReading, Sequence[int]], object] = lambda _journal, _sequences: None
+        self.knock: Callable[[Member], object] = lambda _server: None  # connects to a broker that is perhaps dead
         self._readers = ReaderPool()
         self._piece = options.piece
         self._logs: dict[str, StreamLog] = {}  # owned
@@ -98,9 +100,11 @@ class Depot(Store):
         self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
         self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
         self._taken_at: dict[str, float] = {}  # streams that other brokers had, and when they were taken
+        self.preparations = Preparations(self)
         self.cluster = Cluster(self.id, options.period, options.limit, time.time())
         self.endpoint = options.endpoint
         self._driver: Driver | None = None
+        self._beats: Driver | None = None
         self._attached: list[StoredStream] = []
         try:
             self.remote = ObjectStore(options.url, options.options)
@@ -200,7 +204,7 @@ class Depot(Store):
 
     def _acquire(self, stream: StreamInStore, owner: bytes) -> StreamLog:
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
-        take_log(self.remote, log)
+        take_log(self.remote, log, prepared=self.preparations.take(stream))
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
         return log
@@ -280,11 +284,11 @@ class Depot(Store):
 
         The result is `Moved` if that is another broker, or this one cannot serve it now.
         """
-        if self.cluster.is_cut or name in self._releasing or self._driver is None:
+        if self.cluster.is_cut or name in self._releasing or self._beats is None:
             raise Moved
         self.check_not_moved(name)
         self.cluster.look_up(name, lambda found: done(self._note_located(name, found)))
-        self._driver.advance_soon(self.cluster)  # so that it never calls back at once
+        self._beats.advance_soon(self.cluster)  # so that it never calls back at once
 
     def has_stored(self, name: str) -> bool:
         """Return whether the store is known to have a stream."""
@@ -317,10 +321,17 @@ class Depot(Store):
         """
         server = self.cluster.named_by(name)
         if server is not None:
+            self._suspect(server)
             raise Moved(server.endpoint)
         moved, time_found = self._moved.get(name, (None, 0.0))
         if moved is not None and time.monotonic() < time_found + KNOWN:
             raise moved
+
+    def _suspect(self, server: Member) -> None:
+        if self._beats is not None:
+            if self.cluster.suspect(server, self._beats.time()):
+                self.knock(server)
+            self._beats.advance_soon(self.cluster)
 
     def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
         """Return where a stream is; `Moved` if that is not here."""
@@ -403,11 +414,7 @@ class Depot(Store):
         )
         missing = [count for count in log.counts.states() if journal.counts.get(count.publisher) != count]
         if missing:
-            journal.may_block = True  # it can be idle, if this broker had the stream before
-            try:
-                journal.append_counts(missing, time.time())
-            finally:
-                journal.may_block = False
+            journal.note_counts(missing, time.time())
 
     def _begin_ahead(self, journal: JournalReading, sequences: Sequence[int]) -> None:
         self.read_ahead(journal, sequences)
@@ -415,8 +422,7 @@ class Depot(Store):
     def _cache_of(self, stream: StreamInStore, log: StreamLog, directory: Path) -> Journal:
         """Return a journal whose messages are all in the store."""
         incarnation = incarnation_of(stream, log.incarnation)
-        if not directory.is_dir():
-            super().make(stream.name, stream.settings, first=log.last + 1, incarnation=incarnation)
+        self.make_cache(stream.name, stream.settings, log.last + 1, incarnation)
         journal = super().open(stream.name)
         if journal.incarnation != incarnation or journal.last > log.last:
             if not is_cached(directory):
@@ -428,6 +434,10 @@ class Depot(Store):
             reset_cache(directory, Identity(stream.name, incarnation), log.last + 1)
             journal = super().open(stream.name)
         return journal
+
+    def open_cache(self, name: str) -> None:
+        """Open the journal of a stream that this broker will perhaps take. Blocks."""
+        super().open(name)
 
     def _load_positions(self, journal: Journal, log: StreamLog) -> None:
         """Let the journal have the positions and the settings of the store, and no others."""
@@ -522,9 +532,9 @@ class Depot(Store):
         waited = self._driver.time() - self.cluster.beaten_at if self._driver is not None else 0.0
         return max(0.0, self.cluster.roll.time - member.time) + waited
 
-    def start(self, driver: Driver) -> None:
-        """Run the logs of all streams."""
-        self._driver = driver
+    def start(self, driver: Driver, beats: Driver) -> None:
+        """Run the logs of all streams. `beats` runs the cluster."""
+        self._driver, self._beats = driver, beats
         for stream in self._attached:
             self._run(stream, driver)
 
@@ -544,11 +554,14 @@ class Depot(Store):
     def release(self, done: Callable[[], object]) -> None:
         """Give all streams up when everything is stored, and then call back."""
         streams = [stream for stream in self._attached if stream.log.is_owner]
+        waiting = set(streams)
 
         def look(stream: StoredStream) -> None:
             stream.on_events()
-            if not any(one.log.is_owner for one in streams):
-                done()
+            if not stream.log.is_owner and stream in waiting:
+                waiting.discard(stream)
+                if not waiting:
+                    done()
 
         for stream in streams:
             stream.send_all_positions()

@@ -42,6 +42,7 @@ STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one tur
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
 READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
 FREED: Final = 64 << 20  # bytes of a cache that are removed if the disk is full
+CACHE_INTERVAL: Final = 30.0  # seconds between two syncs of a journal that is a cache, at least
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
@@ -246,6 +247,10 @@ class Engine:
         self.on_taken(stream)
         self._stop_stream(stream, str(moved))
         self.store.forget(stream.name)
+
+    def is_here(self, name: str) -> bool:
+        """Return whether this broker serves a stream, or should make it: of brokers that share a store, one does."""
+        return name in self._streams or self.seeking is None or self.seeking.is_at_home(name)
 
     def is_known(self, name: str) -> bool:
         """Return whether a stream is open, is being made, or cannot be used."""
@@ -553,7 +558,8 @@ class Engine:
         stream.update_rate()
         stream.retry()
         policy = journal.policy
-        if policy.sync != "never" and journal.is_dirty and now >= stream.synced_at + policy.interval:
+        interval = max(policy.interval, CACHE_INTERVAL) if journal.is_cache else policy.interval
+        if policy.sync != "never" and journal.is_dirty and now >= stream.synced_at + interval:
             stream.synced_at = now
             self._shell.sync_journal(stream)
         journal.retain(now)

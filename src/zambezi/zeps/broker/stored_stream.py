@@ -69,7 +69,7 @@ class StoredStream(BrokerStream):
         self._under_way = 0  # bytes of both
         self._last_ticket = 0
         self._safe_ticket = 0
-        self._swept_at = self._opened_at = self.clock()
+        self._swept_at = self._opened_at = self.synced_at = self.clock()
         self._positions = PositionRecords(keeps_removals=True)  # that were not sent to the store
         self._positions_sent: deque[tuple[int, int]] = deque()  # tickets, and the numbers of writes
         self._positions_timer = False

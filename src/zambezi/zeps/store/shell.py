@@ -7,9 +7,10 @@ is opened, so that a process without a store does not need it.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -46,6 +47,8 @@ _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
+_TIMES: Final = re.compile(r",? (?:in|after) \d+(?:\.\d+)?(?:ns|us|µs|ms|s)\b")
+_QUICK: Final = 0.003  # seconds for a request
 PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
 
 
@@ -108,7 +111,8 @@ class ObjectStore:
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
         answer = self._try(request)
-        self.problem = answer.reason if isinstance(answer, Failed) else ""
+        # The first reason stays until the store answers: the later ones only name other keys.
+        self.problem = (self.problem or answer.reason) if isinstance(answer, Failed) else ""
         return answer
 
     def _try(self, request: Request) -> Answer:
@@ -229,7 +233,7 @@ class ObjectStore:
                 time.sleep(command.seconds)
                 continue
             if isinstance(command, Together):
-                answer = self._execute_all(command.commands)
+                answer = self.execute_all(command.commands)
                 failed = [one for one in answer if isinstance(one, Failed)]
             else:
                 answer = self.execute(command)
@@ -239,13 +243,26 @@ class ObjectStore:
             else:
                 failing_since = None
 
-    def _execute_all(self, requests: Sequence[Request]) -> list[Answer]:
-        if len(requests) == 1:
-            return [self.execute(requests[0])]
+    def execute_all(self, requests: Sequence[Request]) -> list[Answer]:
+        """Execute requests, some at a time, and return the answers in order.
+
+        As long as the store answers at once, one after another is cheaper than threads.
+        """
+        answers: list[Answer] = []
+        is_quick = True
+        while is_quick and len(answers) < len(requests):
+            begun = time.monotonic()
+            answers.append(self.execute(requests[len(answers)]))
+            is_quick = time.monotonic() - begun < _QUICK
+        return [*answers, *self._execute_in_threads(requests[len(answers) :])]
+
+    def _execute_in_threads(self, requests: Sequence[Request]) -> Iterable[Answer]:
+        if len(requests) < 2:
+            return map(self.execute, requests)
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(AT_ONCE, "zambezi-store")
-        return list(self._threads.map(self.execute, requests))
+        return self._threads.map(self.execute, requests)
 
     def close(self) -> None:
         """End the threads."""
@@ -269,5 +286,9 @@ def _fsync(path: Path, flags: int) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error: obstore adds pages for its own developers."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """Return the first line of an error, without the times in it: obstore adds pages for its own developers.
+
+    So the same problem has the same text, and the log of a server has it once.
+    """
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    return _TIMES.sub("", text)
