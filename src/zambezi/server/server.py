@@ -341,7 +341,7 @@ def store_of(store: StoreConfig, endpoint: str) -> StoreOptions | None:
     """Return the object store of the broker, or None if the configuration has none."""
     if not store.url:
         return None
-    log = LogSettings(commit=store.commit, chunk=store.chunk)
+    log = LogSettings(commit=store.commit, chunk=store.chunk, grace=store.grace)
     return StoreOptions(
         url=store.url,
         options=store.options,
