@@ -38,7 +38,7 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=50, help="runs of the simulation of brokers and an object store")
+    parser.addoption("--seeds", type=int, default=2000, help="runs of the simulation of brokers and an object store")
 
 
 @pytest.fixture(scope="session", autouse=True)
