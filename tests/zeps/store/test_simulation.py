@@ -22,6 +22,8 @@ from zambezi.zeps.store.names import ALL, StreamPlace
 from zambezi.zeps.store.stream_log import Stored, StreamLog
 from zambezi.zeps.store.view import SegmentObject, View
 
+PARTS: Final = 20  # of the runs, for processes that share them
+ENOUGH: Final = 20  # runs of a part, for a minimum of events
 MOST: Final = 400  # seeds to find a violation in
 KEPT: Final = 400  # bytes, in each third run
 
@@ -37,9 +39,11 @@ def run(seed: int) -> World:
 
 
 @pytest.mark.timeout(0)  # `--seeds` can be many
-def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_invariants_hold_in_every_run(part: int, pytestconfig: pytest.Config) -> None:
     confirmed = takeovers = merges = promoted = 0
-    for seed in range(int(pytestconfig.getoption("--seeds"))):
+    seeds = range(part, int(pytestconfig.getoption("--seeds")), PARTS)
+    for seed in seeds:
         try:
             world = run(seed)
         except Violation as problem:
@@ -51,10 +55,12 @@ def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
         takeovers += sum(
             unpack_footer(octets, key).kind is Kind.FENCE for key, octets in world.store.accepted if "/chunks/" in key
         )
-    assert confirmed > 200  # so much happened
-    assert takeovers > 50
-    assert merges > 50
-    assert promoted > 20
+    print(f"{len(seeds)} runs, {confirmed} confirmed messages, {takeovers} takeovers, {merges} segments")
+    if len(seeds) >= ENOUGH:  # so much happened
+        assert confirmed > 5 * len(seeds)
+        assert takeovers > len(seeds)
+        assert merges > len(seeds)
+        assert promoted > len(seeds) / 5
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]

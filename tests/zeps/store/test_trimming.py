@@ -119,7 +119,7 @@ def test_a_reader_that_has_begun_can_go_on_for_the_grace() -> None:
     log.sweep(None, None)
     shelf.settle(log)
     assert present(shelf) == []  # for readers that begin now
-    found = []
+    found: list[int] = []
     while (piece := shelf.run(reader.read(len(found), 1))) is not None:
         found += [number for _, (_, number) in messages_of(piece)]
         shelf.run(reader.refresh())
