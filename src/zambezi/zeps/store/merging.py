@@ -175,6 +175,7 @@ def clear(place: StreamPlace, author: Author, last: int, deletion: int) -> Proce
     yield from put(place.listed(name), empty)
     view = yield from look(place)
     yield from delete(place.listed(segment.name) for segment in view.segments if segment.name != name)
+    yield from delete(place.listed(beginning) for beginning in view.beginnings)
     yield from delete(place.chunk(chunk.number) for chunk in view.chunks if is_removable(chunk))
 
 
