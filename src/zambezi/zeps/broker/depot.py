@@ -33,7 +33,7 @@ from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copier import Copier, restore_copies
-from zambezi.zeps.store.copying import copy_stream, incarnation_of, take_log
+from zambezi.zeps.store.copying import StreamEnded, copy_stream, incarnation_of, take_log
 from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
 from zambezi.zeps.store.removing import delete_stream, truncate_stream
 from zambezi.zeps.store.shell import ObjectStore
@@ -194,6 +194,8 @@ class Depot(Store):
             self._update(stream, log, self.path / directory_of(name))
             self._load_positions(super().open(name), log)
             del self._unfinished[name]
+        except StreamEnded:
+            raise Moved from None  # clients look for it again
         except StoreError as error:
             raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
