@@ -7,6 +7,8 @@ process on the server. So the object can be pickled, and all that a program must
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +24,7 @@ from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.lake.writing import AddedFile
+from zambezi.spark.pipelines.checkpoints import claim, remove_unused
 from zambezi.spark.pipelines.pipeline import Pipeline, Settings
 
 PLANNED: Final = 5.0  # seconds between the planning of a batch and the call with its rows, at most
@@ -39,10 +42,28 @@ class Batches:
     is_open: bool = True  # whether all messages are read, up to the present
     clock: Callable[[], float] = time.monotonic
     table: LakeTable | None = None
+    lock: int | None = None  # of the checkpoint
     failure: Exception | None = None  # of the last batch: Spark cuts off the cause
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"table": None}
+        return self.__dict__ | {"table": None, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin to work in the process of a server of Spark Connect, which ends with the query."""
+        self.__dict__ |= state
+        self.claim()
+
+    def claim(self) -> None:
+        """Lock the checkpoint for this process, and remove those of processes that have ended."""
+        self.lock = claim(self.checkpoint)
+        remove_unused(self.checkpoint)
+
+    def end(self) -> None:
+        """Remove the checkpoint, if it is on this machine."""
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     @property
     def lake(self) -> LakeTable:

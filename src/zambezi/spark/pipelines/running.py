@@ -19,14 +19,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -38,6 +34,7 @@ from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.pipelines.batches import Batches
+from zambezi.spark.pipelines.checkpoints import new_checkpoint
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
 
 if TYPE_CHECKING:
@@ -109,11 +106,9 @@ class Run:
         return self._batches.lake
 
     def _new_batches(self) -> Batches:
-        # The directory is on the machine of the driver: under Spark Connect that can be another one.
-        checkpoint = Path(tempfile.gettempdir()) / f"zambezi-checkpoint-{secrets.token_hex(8)}"
         is_open = not _END_OPTIONS & self.options.keys()
         pattern = self.options.get("pattern", "")
-        return Batches(self.pipeline, self.settings, self.place, pattern, checkpoint, is_open, self._clock)
+        return Batches(self.pipeline, self.settings, self.place, pattern, new_checkpoint(), is_open, self._clock)
 
     # The three kinds of runs
 
@@ -158,13 +153,13 @@ class Run:
         writer = writer.trigger(processingTime=f"{every} seconds") if follow else writer.trigger(availableNow=True)
         retained = self.spark.conf.get(_RETAINED)
         try:
-            if not is_remote():
-                self._batches.checkpoint.mkdir(mode=0o700)
+            if not is_remote():  # otherwise the checkpoint is on the machine of the server
+                self._batches.claim()
             self.spark.conf.set(_RETAINED, "2")  # the positions of many streams are large
             with plain_errors():
                 self._query = writer.start()
         except BaseException:
-            self._end()
+            self._batches.end()
             raise
         finally:
             self.spark.conf.set(_RETAINED, str(retained))
@@ -198,16 +193,13 @@ class Run:
             raise PipelineError(plain_message(failure)) from failure
         finally:
             if not query.isActive:
-                self._end()
+                self._batches.end()
 
     def stop(self) -> None:
         """Stop the query. The next run repeats a batch that was not finished."""
         if self._query is not None:
             self._query.stop()
-        self._end()
-
-    def _end(self) -> None:
-        shutil.rmtree(self._batches.checkpoint, ignore_errors=True)
+        self._batches.end()
 
     def _set_read_up_to(self, now: float) -> None:
         """Note that this run reads all messages journalled up to now, unless the options end before."""
