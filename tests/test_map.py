@@ -13,6 +13,7 @@ ELSEWHERE = {
     "cli/capture.py": "cli/test_reply.py",
     "cli/exec.py": "cli/test_worker.py",
     "cli/formats.py": "cli/test_streams.py",
+    "cli/limits.py": "spark/test_limits.py",
     "cli/logs.py": "cli/test_serve.py",
     "cli/middleware.py": "cli/test_fleet.py",
     "cli/node.py": "cli/test_mesh.py",

@@ -18,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.limits import add_limit_options, limits_of
 from zambezi.cli.quantity import moment, seconds
-from zambezi.cli.results import result_view
+from zambezi.cli.results import as_json, result_view, verdict_view
 from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
     add_key_options,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from zambezi.spark.pipelines import Progress, Run, Settings
+    from zambezi.spark.pipelines.results import Result
+    from zambezi.spark.pipelines.verdict import Verdict
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -79,6 +82,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_source(run_parser)
     _add_results(run_parser)
     _add_settings(run_parser)
+    add_limit_options(run_parser)
     add_spark_options(run_parser)
     run_parser.set_defaults(run=run)
     compacting = commands.add_parser(
@@ -162,7 +166,15 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--results", metavar="DIR", help="the directory of JSON files for the console (default: in OUT)"
     )
-    options.add_argument("--publish", metavar="STREAM", help="publish the reports to a stream (needs --endpoint)")
+    options.add_argument(
+        "--publish",
+        metavar="STREAM",
+        help="publish alarms to a stream: a message for each new reason why it is not healthy (needs --endpoint)",
+    )
+    options.add_argument(
+        "--publish-reports", metavar="STREAM", help="publish the rows of the reports to a stream (needs --endpoint)"
+    )
+    options.add_argument("--json", action="store_true", help="print the verdict and the reports as JSON")
     options.add_argument(
         "--rows", metavar="COUNT", type=int, default=12, help="the number of rows shown of each table (default: 12)"
     )
@@ -210,6 +222,7 @@ def show(_arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
+    limits_of(arguments)  # mistakes are found before Spark starts
     check_spark("pipelines need")
     work = _Work(arguments)
     return away_from_signals(work.run, work.cancel)
@@ -254,6 +267,8 @@ def _check(arguments: argparse.Namespace) -> None:
             "--incremental": arguments.incremental,
             "--pattern": arguments.pattern,
             "--publish": arguments.publish,
+            "--publish-reports": arguments.publish_reports,
+            "--json": arguments.json,
         }
     else:
         wanted = {"--out": arguments.out}
@@ -271,7 +286,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise OptionsError("--until does not work with an incremental run, which continues where the last one ended")
     if arguments.max_per_batch and not grows:
         raise OptionsError("--max-per-batch needs --incremental or --follow: other runs have only one batch")
-    if arguments.publish and not arguments.endpoint:
+    if (arguments.publish or arguments.publish_reports) and not arguments.endpoint:
         raise OptionsError("--publish needs --endpoint: with --path, files are only read")
     if arguments.streams and arguments.stream_pattern:
         raise OptionsError("--streams and --stream-pattern contradict each other: give only one of them")
@@ -354,8 +369,7 @@ class _Session:
                 work.catch_up()
             else:
                 work.once()
-        self._report(final=True)
-        return 0
+        return self._report(final=True)
 
     def _follow(self) -> int:
         work, every = self._work, self._arguments.every
@@ -371,25 +385,38 @@ class _Session:
                     self._report(final=False)
                     reported, due = batch, time.monotonic() + every
         self._report(final=True)
-        return 0
+        return 0  # Ctrl-C is the normal end
 
-    def _report(self, *, final: bool) -> None:
-        """Save the results, publish them if asked to, and print them at the end."""
-        from zambezi.spark.pipelines.results import compute, publish, save  # noqa: PLC0415
+    def _report(self, *, final: bool) -> int:
+        """Save the results, publish them if asked to, and print them at the end. Return the exit status."""
+        from zambezi.spark.pipelines.results import compute, publish_reports, save, with_verdict  # noqa: PLC0415
+        from zambezi.spark.pipelines.verdict import publish_alarms  # noqa: PLC0415
 
-        work = self._work
+        arguments, work = self._arguments, self._work
         try:
             reports = work.reports()
             results = compute(reports)
-            save(results, self._results)
-            if self._arguments.publish:
-                publish(reports, sink_options(self._arguments, self._arguments.publish))
+            verdict = work.judge(results)
+            save(with_verdict(results, verdict), self._results)
+            if arguments.publish:
+                publish_alarms(verdict, sink_options(arguments, arguments.publish))
+            if arguments.publish_reports:
+                publish_reports(reports, sink_options(arguments, arguments.publish_reports))
         finally:
             work.release()
         if final:
-            for one in results:
-                self._output.print(result_view(one, self._arguments.rows))
-            self._progress.print(f"the table: {work.place}\nthe results: {self._results}")
+            self._print(results, verdict)
+        return verdict.status
+
+    def _print(self, results: list[Result], verdict: Verdict) -> None:
+        places = {"table": str(self._work.place), "results": str(self._results)}
+        if self._arguments.json:
+            print(as_json(results, verdict, places))
+            return
+        for one in results:
+            self._output.print(result_view(one, self._arguments.rows))
+        self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}")
+        self._output.print(verdict_view(verdict, str(self._results)))
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -402,6 +429,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         delay=arguments.delay,
         flapping=arguments.flapping,
         patience=arguments.patience,
+        limits=limits_of(arguments),
     )
 
 

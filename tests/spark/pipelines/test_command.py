@@ -168,6 +168,7 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
     from zambezi.console.results import latest_results
 
     assert {one["name"] for one in latest_results(str(out / "results"))} == {
+        "traffic-verdict",
         "traffic-streams",
         "traffic-windows",
         "traffic-heavy",

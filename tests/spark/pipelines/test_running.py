@@ -20,7 +20,7 @@ from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
 from zambezi.spark.pipelines import PIPELINES, Progress, Run, Settings, restore
 from zambezi.spark.pipelines.pipeline import Report
-from zambezi.spark.pipelines.results import compute, publish, save
+from zambezi.spark.pipelines.results import compute, publish_reports, save
 from zambezi.spark.pipelines.running import PipelineError
 from zambezi.zeps.journal import Store
 from zambezi.zeps.sync import Client
@@ -197,7 +197,7 @@ def test_results_as_files_and_as_messages(spark: SparkSession, tmp_path: Path) -
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "two.json"]
     with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
-        publish(reports, {"endpoint": endpoint, "stream": "reports"}, datetime(2026, 1, 1, tzinfo=UTC))
+        publish_reports(reports, {"endpoint": endpoint, "stream": "reports"}, datetime(2026, 1, 1, tzinfo=UTC))
         found = list(client.stream("reports").subscribe(since="earliest", until="now"))
     assert [one.key for one in found] == ["one"]
     assert json.loads(found[0].body)["count"] == 1

@@ -209,7 +209,7 @@ def world(seed: int) -> Iterator[World]:
 
 def test_readers_see_every_message_whatever_is_evicted(pytestconfig: pytest.Config) -> None:
     evictions = loads = 0
-    for seed in range(max(4, int(pytestconfig.getoption("--seeds")) // 5)):
+    for seed in range(max(4, int(pytestconfig.getoption("--seeds")) // 100)):
         with world(seed) as made:
             try:
                 for _ in range(400):

@@ -26,6 +26,7 @@ from zambezi.mcollective.fleet import DISCOVERY
 from zambezi.mcollective.ruby.envelope import MAX_NAME, MAX_TEXT
 from zambezi.spark.decoders import mcollective, ruby_envelopes, text_of
 from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached, utc_date
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
 
 COLUMNS: Final = (
     "sequence long, timestamp timestamp, topic string, kind string, format string, id string, agent string, "
@@ -310,12 +311,30 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     )
 
 
+def judge(found: Found, settings: Settings) -> Verdict:
+    """Judge a fleet: every node must answer."""
+    nodes_found = found["fleet-nodes"].records()
+    reasons = [
+        Reason(
+            row["node"],
+            "silent",
+            f"{row['node']} did not answer {counted(row['silent'], 'request')}",
+            row["last_silence"],
+            {"silent": row["silent"]},
+        )
+        for row in nodes_found
+        if row["silent"] > settings.limits.fleet_audit.silent
+    ]
+    return Verdict.of(FLEET_AUDIT.name, reasons, counted(len(nodes_found), "node"))
+
+
 FLEET_AUDIT: Final = Pipeline(
     name="fleet-audit",
     summary="requests and replies of a fleet: by topic, how long they took, who did not answer",
     prepare=prepare,
     reduce=reduce,
     reports=reports,
+    judge=judge,
     columns=COLUMNS,
     table="fleet-audit",
     streams={"stream": "mcollective"},

@@ -32,6 +32,7 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict
 from zambezi.zre.log import What
 
 HASHES: Final = 65_535  # possible hashes; zero means "no peer"
@@ -346,6 +347,15 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     )
 
 
+def judge(found: Found, settings: Settings) -> Verdict:  # noqa: ARG001 - the signature of `judge`
+    """Judge a mesh: no peer must be flapping."""
+    reasons = [
+        Reason(row["peer"], "flapping", f"{row['peer']} entered {row['most']} times, as {row['seen_by']} saw it")
+        for row in found["health-flapping"].records()
+    ]
+    return Verdict.of(NETWORK_HEALTH.name, reasons)
+
+
 def _logs(table: DataFrame) -> DataFrame:
     return table.where("event is not null")
 
@@ -360,6 +370,7 @@ NETWORK_HEALTH: Final = Pipeline(
     prepare=prepare,
     reduce=reduce,
     reports=reports,
+    judge=judge,
     columns=COLUMNS,
     table="network-health",
     windowed=True,

@@ -36,6 +36,8 @@ from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.pipelines.batches import Batches
 from zambezi.spark.pipelines.checkpoints import new_checkpoint
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
+from zambezi.spark.pipelines.results import Result
+from zambezi.spark.pipelines.verdict import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -249,6 +251,11 @@ class Run:
         is_newer = self._replaced is None and state.batch > self._before.batch
         settings = replace(self.settings, read_up_to=state.read_up_to if is_newer else self._read_up_to)
         return self.pipeline.reports(self._cache(self.table()), settings, self._cache)
+
+    def judge(self, results: Sequence[Result]) -> Verdict:
+        """Return the verdict on computed reports."""
+        settings = replace(self.settings, read_up_to=self._read_up_to)
+        return self.pipeline.judge({one.name: one.found for one in results}, settings)
 
     def _cache(self, frame: DataFrame) -> DataFrame:
         cached = frame.persist()

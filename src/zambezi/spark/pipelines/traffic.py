@@ -27,6 +27,7 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
 
 COLUMNS: Final = (
     "start timestamp, stream string, incarnation string, key string, messages long, octets long, first long, "
@@ -176,11 +177,27 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     )
 
 
+def judge(found: Found, settings: Settings) -> Verdict:
+    """Judge streams: no sequence must be missing."""
+    limits = settings.limits.traffic
+    streams = found["traffic-streams"].records()
+    messages = sum(row["messages"] for row in streams)
+    reasons = []
+    if messages < limits.messages:
+        reasons.append(Reason("", "few", f"{counted(messages, 'message')} of at least {limits.messages:,} were read"))
+    for row in found["traffic-gaps"].records():
+        if row["missing"] > limits.missing:
+            text = f"{row['stream']} misses {counted(row['missing'], 'message')} after {row['after']}"
+            reasons.append(Reason(row["stream"], "missing", text, f"{row['incarnation']} {row['after']}"))
+    return Verdict.of(TRAFFIC.name, reasons, f"{counted(len(streams), 'stream')}, {counted(messages, 'message')}")
+
+
 TRAFFIC: Final = Pipeline(
     name="traffic",
     summary="messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
     reduce=reduce,
     reports=reports,
+    judge=judge,
     columns=COLUMNS,
     table="traffic",
     windowed=True,
