@@ -81,7 +81,7 @@ def test_queries_of_a_command_line(data: str, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.usefixtures("given")
 def test_views_over_an_archive_and_the_messages_after_it(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive(Path(data), tmp_path / "archive")
     write(Path(data), "readings", numbered(12))
@@ -89,6 +89,7 @@ def test_views_over_an_archive_and_the_messages_after_it(
     def count(*arguments: str) -> str:
         query = "SELECT count(*) AS n, max(sequence) AS last, count(DISTINCT sequence) AS different FROM readings"
         assert main(["sql", "--archive", str(tmp_path / "archive"), *arguments, "-e", query, "--format", "csv"]) == 0
+        spark.catalog.dropTempView("readings")  # a command has a session of its own
         return capsys.readouterr().out
 
     assert count() == "n,last,different\n30,30,30\n"
