@@ -94,8 +94,7 @@ class StoreBacking:
 
     @property
     def first(self) -> int:
-        first = self._log.extents.first
-        return self._log.last + 1 if first is None else first
+        return self._log.first
 
     @property
     def last(self) -> int:
