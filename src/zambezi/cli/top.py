@@ -148,6 +148,8 @@ def ask(url: str, token: str) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         advice = f"; give its token with --token or ${VARIABLE}" if error.code == 401 else ""
         raise TopError(f"the console at {url} answers {error.code} {error.reason}{advice}") from None
+    except (http.client.BadStatusLine, json.JSONDecodeError, UnicodeDecodeError):
+        raise TopError(f"what answers at {url} is no console, but perhaps the endpoint of another service") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise TopError(f"no console answers at {url}: {_text_of(reason)}; is zambezi serve running there?") from None

@@ -231,13 +231,17 @@ class Server:
             self.broker.set_policies(default, policies)
             self.broker.engine.make_missing(policies)
             self.broker.engine.apply_rules()
-        differ = [*_differences(self.config, config), *self._unapplied(config)]
+        differ = [*_differences(self.config, config), *self._unapplied(config), *self._replaced_keys()]
         self.config = dataclasses.replace(
             self.config,
             rules=config.rules,
             zeps=dataclasses.replace(self.config.zeps, journal=config.zeps.journal, streams=config.zeps.streams),
         )
         return differ
+
+    def _replaced_keys(self) -> list[str]:
+        """Return the files with secret keys that are not those that the server uses."""
+        return self.keys.replaced_in(Path(self.config.server.keys)) if self.keys is not None else []
 
     def _unapplied(self, config: Config) -> Iterator[str]:
         """Yield the multicast groups that the running broker does not have."""
@@ -344,7 +348,7 @@ def store_of(store: StoreConfig, endpoint: str) -> StoreOptions | None:
     """Return the object store of the broker, or None if the configuration has none."""
     if not store.url:
         return None
-    log = LogSettings(commit=store.commit, chunk=store.chunk)
+    log = LogSettings(commit=store.commit, chunk=store.chunk, grace=store.grace)
     return StoreOptions(
         url=store.url,
         options=store.options,

@@ -107,6 +107,12 @@ class StoreConfig:
         (1, 60),
     )
     chunk: int = _note("the size of messages that one put has at most", 8 << 20, "octets", (64 << 10, 1 << 30))
+    grace: float = _note(
+        "how long messages that were removed from a stream can still be read without a server, by whoever has begun",
+        3600.0,
+        "seconds",
+        (0, 30 * 24 * 3600),
+    )
     copies: str = _note(
         "the name under which streams with another sync are copied; auto: the machine and the port; off: no copies",
         "auto",
