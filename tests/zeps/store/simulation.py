@@ -11,6 +11,7 @@ stream from each other at random. Publishers count their messages, and subscribe
 - every subscriber, and every reader without a broker, saw a prefix of the log;
 - publishes and reads are linearizable (see `history`);
 - a message whose acknowledgement was confirmed does not come again (see `positions_simulation`);
+- messages that an operator has removed are not read again, and all others are (see `trimming_simulation`);
 - when the faults end, a broker owns the stream again, and messages are confirmed.
 """
 
@@ -26,6 +27,7 @@ from typing import Final
 from tests.zeps.store.history import History
 from tests.zeps.store.positions_simulation import Acknowledged, Readers, Violation
 from tests.zeps.store.simulated_store import CALM, LATEST, TIMEOUT, Clock, Network, Store
+from tests.zeps.store.trimming_simulation import Trims, check_tidy, highest_beginning
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.errors import OutOfRange, ZepsError
 from zambezi.zeps.journal.counts import Count
@@ -37,6 +39,7 @@ from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.runner import Runner
 from zambezi.zeps.store.stream_log import Ended, LogSettings, Owned, State, Stored, StreamLog
+from zambezi.zeps.store.view import View
 
 PLACE: Final = StreamPlace.of("prices")
 PATIENCE: Final = 2.0  # seconds after which a subscriber asks another broker
@@ -119,6 +122,7 @@ class Broker:
                 self._confirmations.clear()
                 self.acknowledged = Acknowledged(self.log)
                 self.world.readers.note_owner(self.acknowledged)
+                self.world.trims.note_owner(self.log)
             elif isinstance(event, Stored):
                 for ticket in [ticket for ticket in self._confirmations if ticket <= event.ticket]:
                     for confirm in self._confirmations.pop(ticket):
@@ -138,6 +142,9 @@ class Broker:
 
     def sweep(self, keep: int) -> None:
         self.call(lambda: self.log.sweep(keep, None))
+
+    def trim(self) -> None:
+        self.call(lambda: self.world.trims.step(self.log, self._when_stored) if self.log.is_owner else None)
 
     def release(self) -> None:
         self.call(self.log.release)
@@ -192,6 +199,7 @@ def read_after(after: int) -> Procedure[tuple[int, list[tuple[int, Message]]]]:
     reader = LogReader(PLACE)
     yield from reader.refresh()
     found: list[tuple[int, Message]] = []
+    after = max(after, reader.first - 1)
     while True:
         try:
             piece = yield from reader.read(after, 400)
@@ -276,13 +284,22 @@ class Subscriber:
             if self.seen.setdefault(sequence, message) != message:
                 raise Violation(f"sequence {sequence} was {self.seen[sequence]}, and is {message} now")
         self.last = max(self.last, last)
+        self.world.trims.note_read([sequence for sequence, _ in found], begun)
         self.world.history.read(last, begun, self.world.clock.now)
 
 
 class World:
     """Everything, and the invariants."""
 
-    def __init__(self, seed: int, *, keep: int | None = None, deletes: bool = False, acknowledges: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        keep: int | None = None,
+        deletes: bool = False,
+        acknowledges: bool = True,
+        trims: bool = False,
+    ) -> None:
         self.chance = random.Random(seed)
         self.clock = Clock()
         self.store = Store(self.clock)
@@ -293,11 +310,14 @@ class World:
             segment=self.chance.choice([300, 2000]),
             chunks=self.chance.choice([2, 3, 5]),
             snapshot=self.chance.choice([0.0, 10.0]),  # whether chunks become segments as they are
+            grace=self.chance.choice([0.0, 1.0]) if trims else 0.0,
         )
         self.history = History()
         self.is_over = False
         self.keep = keep
         self.acknowledges = acknowledges  # whether there are named readers and a group
+        self.is_trimmed = trims  # whether operators trim the stream
+        self.trims = Trims(self.chance, lambda: self.clock.now)
         self.deletes = deletes  # whether brokers delete the stream, too
         self._ids = count_from(1)
         self.brokers = [Broker(self, next(self._ids)) for _ in range(3)]
@@ -373,6 +393,8 @@ class World:
             broker.sweep(self.keep)
         elif choice < 0.75 and self.deletes:
             broker.call(broker.log.delete)
+        elif choice < 0.9 and self.is_trimmed:
+            broker.trim()
 
     def _heal(self) -> None:
         """Let owners check that they are, and let a live broker take a stream without an owner."""
@@ -409,7 +431,7 @@ class World:
             if log and subscriber.last != max(log) and not self._deletion:
                 raise Violation(f"a reader came to {subscriber.last} of {max(log)} only, when all faults had ended")
             # Whoever reads a stream while it is deleted may find its end only.
-            is_kept = self.keep is None and not self._deletion
+            is_kept = self.keep is None and not self._deletion and not self.is_trimmed
             if is_kept and list(subscriber.seen) != list(range(1, len(subscriber.seen) + 1)):
                 raise Violation("a reader missed messages")
         for (name, number), sequence in self.history.confirmed.items():
@@ -423,6 +445,20 @@ class World:
         self._check_readable(log)
         if self.acknowledges:
             self.readers.check(len(log))
+        if self.is_trimmed:
+            self._check_tidy()
+
+    def _check_tidy(self) -> None:
+        """Let a new broker take the stream: it finds all that others have left behind, and removes it."""
+        broker = Broker(self, next(self._ids))
+        broker.take()
+        for _ in range(8):
+            self.clock.run_until(self.clock.now + 1)
+            broker.call(lambda: broker.log.sweep(None, None))
+        self.clock.run_until(self.clock.now + 1)
+        view = View.of(*(self._execute_now(List(prefix)) for prefix in (PLACE.chunks, PLACE.segments)))
+        tail = [unpack_footer(self.store.objects[PLACE.chunk(one.number)][0], "a chunk") for one in view.tail]
+        check_tidy(view, [footer.last for footer in tail if footer.count], view.beginning.first)
 
     @cached_property
     def _deletion(self) -> int:
@@ -466,7 +502,8 @@ class World:
         found = dict(self.execute(read_all(0)))
         first = min(found, default=len(log) + 1)
         wanted = {sequence: message for sequence, message in log.items() if sequence >= first}
-        if found != wanted or (self.keep is None and first > 1 and log):
+        begins = min(highest_beginning([key for key, _ in self.store.accepted]), len(log) + 1)
+        if found != wanted or first < begins or (self.keep is None and first > begins and log):
             raise Violation(f"{len(found)} messages can be read from {first} on, and the log has {len(log)}")
 
     def execute(self, procedure: Procedure[list[tuple[int, Message]]]) -> list[tuple[int, Message]]:
