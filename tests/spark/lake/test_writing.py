@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -86,6 +88,14 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "file").write_text("")
     with pytest.raises(TableError, match="a part of the path is a file, not a directory"):
         write_files(Place(str(tmp_path / "file" / "below")), [rows("s", [1])])
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.spark.lake.writing.uuid4", lambda: UUID(int=7))
+    (tmp_path / "date=2026-01-01").mkdir()
+    (tmp_path / "date=2026-01-01" / f"{UUID(int=7).hex}.parquet").symlink_to("/dev/full")
+    with pytest.raises(TableError, match="parquet: the disk is full"):
+        write_files(Place(str(tmp_path)), [rows("s", random.Random(1).sample(range(1 << 62), 5000))])
 
 
 def test_files_of_a_failed_task_are_closed(tmp_path: Path) -> None:
