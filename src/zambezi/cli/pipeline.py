@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 NAMES: Final = {
     "archive": "streams to a Delta table, by date, each message once",
     "restore": "an archive back into streams",
-    "traffic": "messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
-    "network-health": "a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
+    "traffic": "messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
+    "network-health": "a mesh by its logs: when nodes were there, flapping, restarts, who talks to whom, lost messages",
     "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
 }
 RESTORE: Final = "restore"

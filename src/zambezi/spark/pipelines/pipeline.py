@@ -44,6 +44,7 @@ class Settings:
     flapping: float = 600.0
     patience: float = 60.0  # a node that does not answer a request within this time is silent
     read_up_to: float = 0.0  # all messages before this time (since 1970) have been read; 0 if unknown
+    is_partial: bool = False  # whether only some keys of the streams are read
     limits: Limits = field(default_factory=Limits)  # which results are healthy
 
 

@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +35,7 @@ from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.lake.writing import AddedFile
+from zambezi.spark.options import parse_time
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
 from zambezi.spark.pipelines.results import Result
 from zambezi.spark.pipelines.verdict import Verdict
@@ -207,6 +208,9 @@ class Run:
         """Note that this run reads all messages journalled up to now, unless the options end before."""
         if not _END_OPTIONS & self.options.keys():
             self._read_up_to = now
+        elif "endingTimestamp" in self.options:
+            with suppress(ValueError):  # each stream has its own
+                self._read_up_to = min(now, parse_time(self.options["endingTimestamp"]) / 1e6)
 
     def _process_batch(self, events: DataFrame, batch: int) -> None:
         try:
@@ -318,13 +322,15 @@ class Run:
     def reports(self) -> Sequence[Report]:
         """Return the reports on the present table. Tables that they share are cached until `release()`."""
         self.release()
-        settings = replace(self.settings, read_up_to=self._read_up_to)
-        return self.pipeline.reports(self._cache(self.table()), settings, self._cache)
+        return self.pipeline.reports(self._cache(self.table()), self._settings_of_run(), self._cache)
 
     def judge(self, results: Sequence[Result]) -> Verdict:
         """Return the verdict on computed reports."""
-        settings = replace(self.settings, read_up_to=self._read_up_to)
-        return self.pipeline.judge({one.name: one.found for one in results}, settings)
+        return self.pipeline.judge({one.name: one.found for one in results}, self._settings_of_run())
+
+    def _settings_of_run(self) -> Settings:
+        is_partial = self.settings.is_partial or bool(self.options.get("pattern"))
+        return replace(self.settings, read_up_to=self._read_up_to, is_partial=is_partial)
 
     def _cache(self, frame: DataFrame) -> DataFrame:
         cached = frame.persist()
