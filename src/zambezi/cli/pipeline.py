@@ -52,7 +52,7 @@ NAMES: Final = {
     "restore": "an archive back into streams",
     "traffic": "messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
     "network-health": "a mesh by its logs: when nodes were there, flapping, restarts, who talks to whom, lost messages",
-    "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
+    "fleet-audit": "requests and replies of a fleet: by topic, caller and action, how long they took, silent nodes",
 }
 RESTORE: Final = "restore"
 ARCHIVE: Final = "archive"  # always incremental
@@ -414,7 +414,7 @@ class _Session:
             print(as_json(results, verdict, places))
             return
         for one in results:
-            self._output.print(result_view(one, self._arguments.rows))
+            self._output.print(result_view(one, self._arguments.rows, str(self._results)))
         self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}")
         self._output.print(verdict_view(verdict, str(self._results)))
 

@@ -66,6 +66,9 @@ class FleetLimits:
 
     recent: float = _recent(86400.0)
     silent: int = limit("the most requests that a node may leave unanswered", 0, COUNTS)
+    errors: float = limit("the most replies of an action, in percent, that may be errors", 10.0, SHARES)
+    refused: int = limit("the most replies by which nodes refuse the requests of a caller", 0, COUNTS)
+    slow: float = limit("the longest time that 95 % of the replies of an action may take", 30.0, AGES, "seconds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.spark.pipelines.frames import NOON, at, table
 from zambezi.spark.limits import Limits, TrafficLimits
 from zambezi.spark.pipelines import baselines
@@ -64,9 +62,15 @@ def test_windows_of_a_day_and_an_empty_table(spark: SparkSession) -> None:
     assert table(baselines.prefixes(spark.createDataFrame([], COLUMNS), SETTINGS, 0.0)) == []
 
 
-@pytest.mark.parametrize(
-    ("hour", "second", "found"), [(0, 1800, 1800), (1, 1800, 0), (1, 9000, 3600), (1, DAY + 5000, 5000)]
-)
-def test_the_time_of_an_hour_before_a_moment(spark: SparkSession, hour: int, second: int, found: int) -> None:
-    frame = spark.createDataFrame([(hour, float(second))], "hour int, second double")
-    assert frame.select(baselines._before(frame["second"])).collect()[0][0] == found
+def test_the_time_of_an_hour_before_a_moment(spark: SparkSession) -> None:
+    given = [(0, 1800, 1800), (1, 1800, 0), (1, 9000, 3600), (1, DAY + 5000, 5000)]
+    rows = [(hour, second * baselines.SECOND, found * baselines.SECOND) for hour, second, found in given]
+    frame = spark.createDataFrame(rows, "hour int, time long, found long")
+    assert [row[0] == row[1] for row in frame.select(baselines._before(frame["time"]), "found").collect()] == [True] * 4
+
+
+def test_windows_of_a_fraction_of_a_second(spark: SparkSession) -> None:
+    settings = replace(SETTINGS, window=0.1, limits=replace(Limits(), traffic=TrafficLimits(recent=1)))
+    found = [(at(-3 + number / 10), "s", "p", 900 if number == 25 else 9) for number in range(30)]
+    states = baselines.prefixes(spark.createDataFrame(found, COLUMNS), settings, NOON)
+    assert table(states, "state", "windows", "messages", "expected") == [("surge", 1, 900, 9.0)]

@@ -267,7 +267,7 @@ def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
 
 def drawn(found: Rows, most: int, *notes: str) -> list[str]:
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(result_view(Result("r", "A title", found, notes), most))
+    console.print(result_view(Result("r", "A title", found, notes), most, "out"))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -278,7 +278,7 @@ def test_a_table_for_a_terminal() -> None:
         "A title",
         "  name           count  of all  nothing  sure",
         "  a\\x1b[31m  1,234,567     0.5  -        yes",
-        "  a note; at least 1 more row in the files",
+        "  a note; 1 more row in out/r.json, which has only the first 2",
         "",
     ]
 

@@ -19,9 +19,10 @@ from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines.pipeline import Settings
 
-DAY: Final = 86400
-HOUR: Final = 3600
-HISTORY: Final = 28 * DAY  # seconds before the recent time that can be part of a baseline
+SECOND: Final = 1_000_000  # All times are in microseconds.
+DAY: Final = 86400 * SECOND
+HOUR: Final = 3600 * SECOND
+HISTORY: Final = 28 * DAY  # before the recent time; it can be part of a baseline
 MIN_DAYS: Final = 3  # for a baseline of the same hour
 MIN_WINDOWS: Final = 20
 NORMAL: Final = 1.4826  # the standard deviation of a normal distribution, in median absolute deviations
@@ -35,19 +36,21 @@ def prefixes(counts: DataFrame, settings: Settings, end: float) -> DataFrame:
     read. `messages` and `expected` are those of the anomalous windows of a surge or drop, else of all recent windows;
     `expected` is null if there is no baseline. `deviations` is the worst distance from the median.
     """
-    window = settings.window
+    window = max(1, round(settings.window * SECOND))
     limits = settings.limits.traffic
-    stop = end - end % window  # the newest window is not complete
-    begin = max(stop - MAX_RECENT * window, stop - max(window, limits.recent - limits.recent % window))
-    known = counts.withColumn("second", _seconds()).where(sql.col("second") < stop)
-    earlier = known.where(sql.col("second") < begin).where(sql.col("second") >= begin - HISTORY)
-    seen = known.where(sql.col("second") >= begin - HISTORY).groupBy("stream", "prefix")
-    spans = seen.agg(sql.min("second").alias("_from"))
+    stop = round(end * SECOND) // window * window  # the newest window is not complete
+    recent = min(MAX_RECENT, max(1, round(limits.recent * SECOND) // window))  # windows
+    begin = stop - recent * window
+    known = counts.withColumn("at", sql.unix_micros("start")).where(sql.col("at") < stop)
+    earlier = known.where(sql.col("at") < begin).where(sql.col("at") >= begin - HISTORY)
+    seen = known.where(sql.col("at") >= begin - HISTORY).groupBy("stream", "prefix")
+    spans = seen.agg(sql.min("at").alias("_from"))
+    starts = sql.sequence(sql.lit(begin), sql.lit(stop - window), sql.lit(window))
     judged = (
-        spans.withColumn("second", sql.explode(_windows(begin, stop, window)))
-        .where("second >= _from")
-        .withColumn("hour", _hour(sql.col("second")))
-        .join(known.select("stream", "prefix", "second", "messages"), ["stream", "prefix", "second"], "left")
+        spans.withColumn("at", sql.explode(starts))
+        .where("at >= _from")
+        .withColumn("hour", _hour(sql.col("at")))
+        .join(known.select("stream", "prefix", "at", "messages"), ["stream", "prefix", "at"], "left")
         .withColumn("messages", sql.coalesce("messages", sql.lit(0)))
         .join(_same_hour(earlier, spans, begin, stop, window), ["stream", "prefix", "hour"], "left")
         .join(_last_day(earlier, spans, begin, window), ["stream", "prefix"], "left")
@@ -56,7 +59,7 @@ def prefixes(counts: DataFrame, settings: Settings, end: float) -> DataFrame:
     return _states(judged, limits.deviations, window)
 
 
-def _states(judged: DataFrame, deviations: float, window: float) -> DataFrame:
+def _states(judged: DataFrame, deviations: float, window: int) -> DataFrame:
     median = sql.col("baseline.median")
     spread = sql.greatest(sql.lit(1.0), sql.sqrt(median), sql.col("baseline.deviation") * NORMAL)
     is_surge, is_drop = sql.col("score") >= deviations, sql.col("score") <= -deviations
@@ -64,8 +67,8 @@ def _states(judged: DataFrame, deviations: float, window: float) -> DataFrame:
         "state", sql.when(median.isNull(), "new").when(is_surge, "surge").when(is_drop, "drop").otherwise("normal")
     )
     by_state = scored.groupBy("stream", "prefix", "state").agg(
-        sql.timestamp_seconds(sql.min("second")).alias("from"),
-        sql.timestamp_seconds(sql.max("second") + window).alias("to"),
+        sql.timestamp_micros(sql.min("at")).alias("from"),
+        sql.timestamp_micros(sql.max("at") + window).alias("to"),
         sql.count("*").alias("windows"),
         sql.sum("messages").alias("messages"),
         sql.round(sql.sum(median), 1).alias("expected"),
@@ -84,12 +87,12 @@ def _states(judged: DataFrame, deviations: float, window: float) -> DataFrame:
     )
 
 
-def _same_hour(earlier: DataFrame, spans: DataFrame, begin: float, stop: float, window: float) -> DataFrame:
+def _same_hour(earlier: DataFrame, spans: DataFrame, begin: int, stop: int, window: int) -> DataFrame:
     """Return the baseline of each prefix for each hour of the recent time, if there are enough days."""
     first, last = int(begin // HOUR), int((stop - 1) // HOUR)
     hours = sorted({hour % 24 for hour in range(first, min(last, first + 23) + 1)})
     counts = (
-        earlier.withColumn("hour", _hour(sql.col("second")))
+        earlier.withColumn("hour", _hour(sql.col("at")))
         .where(sql.col("hour").isin(hours))
         .groupBy("stream", "prefix", "hour")
         .agg(sql.collect_list("messages").alias("counts"))
@@ -107,15 +110,15 @@ def _same_hour(earlier: DataFrame, spans: DataFrame, begin: float, stop: float, 
     )
 
 
-def _last_day(earlier: DataFrame, spans: DataFrame, begin: float, window: float) -> DataFrame:
+def _last_day(earlier: DataFrame, spans: DataFrame, begin: int, window: int) -> DataFrame:
     """Return the baseline of each prefix by all windows of the day before the recent time, if there are enough."""
     day = max(DAY, MIN_WINDOWS * window)
     counts = (
-        earlier.where(sql.col("second") >= begin - day)
+        earlier.where(sql.col("at") >= begin - day)
         .groupBy("stream", "prefix")
         .agg(sql.collect_list("messages").alias("counts"))
     )
-    start = sql.greatest(sql.col("_from").cast("double"), sql.lit(begin - day))
+    start = sql.greatest(sql.col("_from"), sql.lit(begin - day))
     return (
         spans.withColumn("slots", ((sql.lit(begin) - start) / window).cast("int"))
         .where(sql.col("slots") >= MIN_WINDOWS)
@@ -144,20 +147,11 @@ def _median(values: Column) -> Column:
     return (low + sql.get(ordered, (size / 2).cast("int"))) / sql.lit(2.0)
 
 
-def _seconds() -> Column:
-    return sql.unix_micros("start") / sql.lit(1e6)
+def _hour(time: Column) -> Column:
+    return sql.floor(sql.pmod(time, sql.lit(DAY)) / HOUR).cast("int")
 
 
-def _windows(begin: float, stop: float, window: float) -> Column:
-    count = max(1, round((stop - begin) / window))
-    return sql.transform(sql.sequence(sql.lit(0), sql.lit(count - 1)), lambda number: number * window + begin)
-
-
-def _hour(second: Column) -> Column:
-    return sql.floor(sql.pmod(second, sql.lit(DAY)) / HOUR).cast("int")
-
-
-def _before(second: Column) -> Column:
-    """Return how many seconds of the hour `hour` of any day there were before a time."""
-    today = sql.pmod(second, sql.lit(DAY)) - sql.col("hour") * HOUR
-    return sql.floor(second / DAY) * HOUR + sql.least(sql.lit(float(HOUR)), sql.greatest(sql.lit(0.0), today))
+def _before(time: Column) -> Column:
+    """Return how much of the hour `hour` of all days was before a time."""
+    today = sql.pmod(time, sql.lit(DAY)) - sql.col("hour") * sql.lit(HOUR)
+    return sql.floor(time / DAY) * sql.lit(HOUR) + sql.least(sql.lit(HOUR), sql.greatest(sql.lit(0), today))
