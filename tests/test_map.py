@@ -56,6 +56,7 @@ ELSEWHERE = {
     "spark/lake/reading.py": "spark/test_archive_reader.py",
     "spark/lake/source.py": "spark/pipelines/test_running.py",
     "spark/pipelines/archive.py": "spark/pipelines/test_running.py",
+    "spark/pipelines/batches.py": "spark/pipelines/test_running.py",
     "spark/pipelines/pipeline.py": "spark/pipelines/test_running.py",
     "spark/pipelines/restore.py": "spark/pipelines/test_kills.py",
     "spark/pipelines/results.py": "spark/pipelines/test_running.py",

@@ -17,7 +17,6 @@ import pytest
 from zambezi import cli
 from zambezi.cli.quantity import start
 from zambezi.cli.stream_tables import size
-from zambezi.zeps.errors import BrokerError, TimedOut
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 PATIENCE = 60
@@ -327,12 +326,10 @@ def test_commands_without_a_broker_do_not_wait_in_silence(
     assert "no answer to the order 'create', which the broker may still execute, arrived within 0.01 s" in fails(
         capsys, "stream", "create", "x", "--timeout", "10ms", *nowhere
     )
-
-    def find(client: object, stream: str, timeout: float | None) -> None:
-        raise TimedOut("nothing") if timeout is not None else BrokerError("there is no stream x")
-
-    monkeypatch.setattr("zambezi.cli.sub.find", find)
-    assert "warning: nothing; still waiting" in fails(capsys, "sub", "x", *nowhere)
+    monkeypatch.setattr("zambezi.zeps.client.connection.QUIET", 0.01)
+    error = fails(capsys, "sub", "x", "--timeout", "500ms", *nowhere)
+    assert error.count("warning: waiting for a broker: this client is not connected to tcp://127.0.0.1:1") == 1
+    assert "$streams within 0.5 s" in error
 
 
 def test_a_stream_that_is_not_there_is_not_created_by_looking(

@@ -278,6 +278,19 @@ async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path, monkeyp
 
 
 @in_loop
+async def test_a_server_whose_disk_is_nearly_full_is_not_ready(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser):
+        assert (await browser.get("/readyz")).status == 200
+        server.disk.wanted = 1 << 60
+        server.disk.measure()
+        answer = await browser.get("/readyz")
+        assert answer.status == 503
+        assert 'has less free space than min_free = "1048576T"' in await answer.text()
+        text = await (await browser.get("/metrics")).text()
+        assert f"zambezi_disk_free_wanted_bytes {float(1 << 60)}" in text
+
+
+@in_loop
 async def test_the_reason_for_not_being_ready_needs_the_token(tmp_path: Path) -> None:
     async with shown(tmp_path, token="secret") as (server, browser):
         await publish(server, 1)
@@ -421,9 +434,11 @@ async def test_the_state_has_the_documented_fields(tmp_path: Path) -> None:
         assert {"invalid", "sync_latency", "sync_latency_worst"} <= zeps.keys()
         assert {"loop_lag", "loop_lag_worst"} <= state["process"].keys()
         assert state["problems"] == []
-        queues = {one["queue"]: one for one in state["queues"]}
-        assert queues["zeps connections"] == {"queue": "zeps connections", "length": 2, "bound": 10_000}
-        assert queues["zeps streams"]["length"] == 1
+        queues = {(one["service"], one["queue"]): one for one in state["queues"]}
+        connections = queues["zeps", "connections"]
+        assert connections == {"service": "zeps", "queue": "connections", "length": 2, "bound": 10_000}
+        assert queues["zeps", "streams"]["length"] == 1
+        assert all(one["queue"].isalpha() for one in state["queues"]), "labels are words"
         assert all(one["bound"] > 0 for one in state["queues"])
 
 
@@ -446,6 +461,7 @@ async def test_labels_are_bounded_and_valid_utf8(tmp_path: Path, monkeypatch: py
             "kind",
             "what",
             "queue",
+            "service",
             "version",
         }
         assert next(one.value for one in samples if one.name == "zambezi_streams") == 4

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.exported import parse_line
-from zambezi.cli.quantity import seconds
 from zambezi.wire.text import as_bytes, as_text
 
 if TYPE_CHECKING:
@@ -43,9 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="NAME",
         help="count the lines under this name, and skip those that were published under it before",
     )
-    parser.add_argument(
-        "--timeout", metavar="TIME", type=seconds, default=30.0, help="how long to wait for the broker (default: 30s)"
-    )
+    add_timeout_option(parser, 30.0)
     add_client_options(parser)
     parser.set_defaults(run=run)
 

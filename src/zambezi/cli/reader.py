@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from zambezi.cli.client import add_client_options, client_of
-from zambezi.cli.quantity import seconds, start
+from zambezi.cli.client import LOOK, WORK, add_client_options, add_timeout_option, client_of
+from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
 from zambezi.cli.stream_tables import ago
 from zambezi.cli.terminal import confirm, say, table_console
@@ -68,9 +68,7 @@ def _command(
     if is_about_one:
         parser.add_argument("reader", metavar="READER", help="the name of the reader")
         parser.add_argument("--shared", action="store_true", help="READER is a group of shared readers")
-    parser.add_argument(
-        "--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait for the broker (default: 1m)"
-    )
+    add_timeout_option(parser, LOOK if name in ("list", "info") else WORK)
     add_client_options(parser)
     parser.set_defaults(run=run)
     return parser

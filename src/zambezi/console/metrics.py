@@ -40,6 +40,11 @@ class _State(Collector):
         yield from _process(state["process"])
         if state["disk_free"] is not None:
             yield GaugeMetricFamily("zambezi_disk_free_bytes", "free on the disk with data", value=state["disk_free"])
+            yield GaugeMetricFamily(
+                "zambezi_disk_free_wanted_bytes",
+                "below this, the server is not ready (min_free); 0 is no limit",
+                value=state["disk_wanted"],
+            )
         yield from _queues(state["queues"])
         yield GaugeMetricFamily(
             "zambezi_problems", "problems that make the server not ready; see /readyz", value=len(state["problems"])
@@ -107,12 +112,12 @@ _OF_SUBSCRIBERS: Final = {
 
 def _queues(queues: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     length = GaugeMetricFamily(
-        "zambezi_queue_length", "length of a queue; of many alike, the longest", labels=["queue"]
+        "zambezi_queue_length", "length of a queue; of many alike, the longest", labels=["service", "queue"]
     )
-    bound = GaugeMetricFamily("zambezi_queue_bound", "maximum length of a queue", labels=["queue"])
+    bound = GaugeMetricFamily("zambezi_queue_bound", "maximum length of a queue", labels=["service", "queue"])
     for queue in queues:
-        length.add_metric([queue["queue"]], queue["length"])
-        bound.add_metric([queue["queue"]], queue["bound"])
+        length.add_metric([queue["service"], queue["queue"]], queue["length"])
+        bound.add_metric([queue["service"], queue["queue"]], queue["bound"])
     yield length
     yield bound
 

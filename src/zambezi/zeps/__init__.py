@@ -22,6 +22,7 @@ from zambezi.zeps.errors import (
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker import Broker
+    from zambezi.zeps.client.arguments import Since
     from zambezi.zeps.client.batch import Message, MessageBatch
     from zambezi.zeps.journal import Policy
     from zambezi.zeps.sync import Client
@@ -38,6 +39,7 @@ __all__ = [
     "PatternError",
     "Policy",
     "QueueFull",
+    "Since",
     "TimedOut",
     "ZepsError",
 ]
@@ -50,5 +52,6 @@ __getattr__ = exports(
         "Message": "client.batch",
         "MessageBatch": "client.batch",
         "Policy": "journal",
+        "Since": "client.arguments",
     },
 )

@@ -30,7 +30,7 @@ from zambezi.cli.results import result_view
 from zambezi.spark.lake import frames
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.table import LakeTable
-from zambezi.spark.pipelines import PIPELINES, Progress, running
+from zambezi.spark.pipelines import PIPELINES, Progress, batches
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
 from zambezi.zeps.sync import Client
@@ -189,7 +189,7 @@ def test_a_run_that_another_one_overtakes_ends_with_its_name(
         archive(data, out)
         return added
 
-    monkeypatch.setattr(running, "write_frame", slowly)
+    monkeypatch.setattr(batches, "write_frame", slowly)
     assert main([*RUN, "archive", "--path", str(data), "--out", str(out)]) == 1
     told = capsys.readouterr().err
     assert (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,10 @@ pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[sto
 
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import find_stream, make_stream
+from zambezi.zeps.store.checking import check_stream
 from zambezi.zeps.store.cluster import Cluster, Located
 from zambezi.zeps.store.commands import List, Procedure, Wait
-from zambezi.zeps.store.copying import end_of, settle
+from zambezi.zeps.store.copying import end_of, restore_stream, settle
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
@@ -152,6 +153,60 @@ def test_a_broker_that_was_killed_has_its_streams_at_once_again(tmp_path: Path) 
     taken_by_another(store)
     with stored(data, url) as (_, client):
         assert bodies(client) == [b"1"]
+
+
+@pytest.mark.parametrize("before", [4, 7, 10])
+def test_a_stream_is_trimmed_in_the_store(tmp_path: Path, before: int) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    wanted = [b"%d" % number for number in range(before, 10)]
+    with stored(data, url) as (broker, client):
+        for number in range(1, 10, 3):
+            publish(client, *[b"%d" % one for one in range(number, number + 3)])
+        client.trim("prices", before=before, timeout=PATIENCE)
+        assert bodies(client) == wanted
+        with pytest.raises(BrokerError, match="cannot begin at 99"):
+            client.trim("prices", before=99, timeout=PATIENCE)
+        last = client.last("prices", "gold", timeout=PATIENCE)
+        assert (last is not None and last.body) == (bool(wanted) and wanted[-1])
+        journal = broker.engine.streams[0].journal
+        assert (journal.first, journal.last) == (before, 9)
+    with stored(data, url) as (_, client):
+        assert bodies(client) == wanted
+    shutil.rmtree(data)
+    with stored(data, url) as (_, client):
+        assert bodies(client) == wanted
+        publish(client, b"new")
+        assert bodies(client) == [*wanted, b"new"]
+    store = ObjectStore(str(url))
+    stream = store.run(find_stream("prices"))
+    assert stream is not None
+    assert check_stream(store, stream).messages == len(wanted) + 1
+    with Store(tmp_path / "restored") as local:
+        assert restore_stream(store, stream, local) == len(wanted) + 1
+        assert local.open("prices").first == before
+
+
+def test_an_order_to_trim_goes_on_if_another_broker_takes_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = tmp_path / "store"
+    trim = StreamLog.trim
+    lost: list[int] = []
+
+    def lose_first(log: StreamLog, first: int, done: Callable[[str], object]) -> None:
+        """Let the store never answer the first time."""
+        if lost:
+            trim(log, first, done)
+        else:
+            lost.append(first)
+            taken_by_another(ObjectStore(str(url)))
+            broker._ticked -= 60  # so that the broker finds out
+
+    with stored(tmp_path / "data", url) as (broker, client):
+        publish(client, b"1", b"2")
+        monkeypatch.setattr(StreamLog, "trim", lose_first)
+        client.trim("prices", before=2, timeout=PATIENCE)  # the client repeats the order: the stream has moved
+        assert bodies(client) == [b"2"]
 
 
 def test_a_deleted_stream_is_deleted_in_the_store(tmp_path: Path) -> None:

@@ -78,6 +78,12 @@ class ServerConfig:
     keys: str = _note("the key directory (server.key, allowed/); if set, every service uses CURVE", "")
     log: Literal["auto", "text", "json"] = _note("the log format; auto: text on a terminal, else JSON lines", "auto")
     level: Literal["debug", "info", "warning", "error"] = _note("the lowest level that is logged", "info")
+    min_free: int = _note(
+        "the free space of the disk with data below which the server is not ready; 0: no limit",
+        256 << 20,
+        "octets",
+        (0, 1 << 50),
+    )
     max_unfinished: int = _note(
         "the maximum size of all messages together that have arrived in part only", 128 << 20, "octets", _LARGE
     )
@@ -101,6 +107,12 @@ class StoreConfig:
         (1, 60),
     )
     chunk: int = _note("the size of messages that one put has at most", 8 << 20, "octets", (64 << 10, 1 << 30))
+    grace: float = _note(
+        "how long messages that were removed from a stream can still be read without a server, by whoever has begun",
+        3600.0,
+        "seconds",
+        (0, 30 * 24 * 3600),
+    )
     copies: str = _note(
         "the name under which streams with another sync are copied; auto: the machine and the port; off: no copies",
         "auto",

@@ -100,7 +100,7 @@ def _same_hour(earlier: DataFrame, spans: DataFrame, begin: int, stop: int, wind
     slots = ((_before(sql.lit(begin)) - _before(sql.col("_from"))) / window).cast("int")
     days = (sql.lit(begin) - sql.col("_from")) / DAY
     basis = sql.concat(sql.lit("this hour of "), sql.floor(days).cast("string"), sql.lit(" days"))
-    every = spans.crossJoin(spans.sparkSession.createDataFrame([(hour,) for hour in hours], "hour int"))
+    every = spans.withColumn("hour", sql.explode(sql.array(*map(sql.lit, hours))))
     is_enough = (days >= MIN_DAYS) & (slots >= MIN_DAYS) if window <= HOUR else sql.lit(False)
     return (
         every.withColumn("slots", slots)

@@ -401,6 +401,7 @@ class Depot(Store):
                 piece=self._piece,
             )
         )
+        journal.drop_trimmed()
         missing = [count for count in log.counts.states() if journal.counts.get(count.publisher) != count]
         if missing:
             journal.may_block = True  # it can be idle, if this broker had the stream before
