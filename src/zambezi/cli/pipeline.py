@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -379,6 +380,7 @@ class _Session:
             while not work.wait(query, POLL):
                 if self._interrupted.is_set():
                     work.stop()
+                    work.add_up()
                     break
                 batch = work.progress().batch
                 if work.pipeline.live and batch != reported and time.monotonic() >= due:
@@ -466,10 +468,19 @@ def compact(arguments: argparse.Namespace) -> int:
     from zambezi.spark.lake.place import Place  # noqa: PLC0415
     from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
 
+    hours = -(-int(arguments.keep) // 3600)
     table = LakeTable(Place(arguments.table, store_options(arguments)), "")
     if not table.exists:
         raise OptionsError(f"there is no Delta table in {table.place}")
-    done = maintain(table, hours=-(-int(arguments.keep) // 3600))
+    from zambezi.spark.lake.sums import add_up  # noqa: PLC0415
+    from zambezi.spark.pipelines import PIPELINES  # noqa: PLC0415
+
+    pipeline = PIPELINES.get(table.pipeline)
+    if pipeline is not None and pipeline.sums:
+        added = add_up(table, pipeline.sums)
+        done = replace(maintain(table, hours=hours), merged=added.merged, written=added.written)
+    else:
+        done = maintain(table, hours=hours)
     table_console().print(
         f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
     )

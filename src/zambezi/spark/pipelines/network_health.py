@@ -477,6 +477,7 @@ NETWORK_HEALTH: Final = Pipeline(
     columns=COLUMNS,
     table="network-health",
     windowed=True,
+    sums={"events": "sum", "slowest": "min", "fastest": "max"},
     streams={"stream": "zrelog"},
     time="at",
 )

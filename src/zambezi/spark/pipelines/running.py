@@ -32,6 +32,7 @@ from zambezi.spark.errors import SparkError
 from zambezi.spark.lake.frames import table_frame
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
+from zambezi.spark.lake.sums import add_up
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.options import parse_time
 from zambezi.spark.pipelines.batches import Batches
@@ -134,6 +135,7 @@ class Run:
         """Process the messages since the last run."""
         query = self.start(follow=False)
         self.wait(query)
+        self.add_up()
         return self.progress()
 
     def start(self, *, follow: bool, every: float = 0.0) -> StreamingQuery:
@@ -204,6 +206,12 @@ class Run:
         if self._query is not None:
             self._query.stop()
         self._batches.end()
+
+    def add_up(self) -> None:
+        """Add up the partial sums of the table, so that each window and key has one row."""
+        if self.pipeline.sums and self.lake.exists:
+            self.lake.refresh()
+            add_up(self.lake, self.pipeline.sums, self._batches.dates)
 
     def _set_read_up_to(self, now: float) -> None:
         """Note that this run reads all messages journalled up to now, unless the options end before."""

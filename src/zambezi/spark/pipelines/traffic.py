@@ -293,5 +293,6 @@ TRAFFIC: Final = Pipeline(
     columns=COLUMNS,
     table="traffic",
     windowed=True,
+    sums={"messages": "sum", "octets": "sum", "first": "min", "last": "max", "first_at": "min", "last_at": "max"},
     streams={"streamPattern": ""},
 )
