@@ -173,8 +173,8 @@ def test_requests_of_ruby_programs_and_their_replies(spark: SparkSession) -> Non
         (RUBY, "uid=0", "admin.example.net", "rpcutil", "get_fact", "all", 2, 1, 1, 0, 2.0),
     ]
     assert table(found["fleet-silences"], "id", "node") == [(other, "node2.example.net")]
-    columns = ("caller", "agent", "action", "format", "requests", "replies", "errors", "silent")
-    assert table(found["fleet-callers"], *columns) == [
+    by_caller = ("caller", "agent", "action", "format", "requests", "replies", "errors", "silent")
+    assert table(found["fleet-callers"], *by_caller) == [
         ("uid=0", "rpcutil", "get_fact", "Ruby", 1, 2, 1, 0),
         ("cert=ann", "rpcutil", None, "Ruby", 1, 1, 0, 1),  # encrypted
     ]

@@ -74,7 +74,7 @@ def test_flapping_is_told_apart_from_restarts(heard: DataFrame) -> None:
     assert table(nodes, *columns, "line") == [
         ("dave", "0006", "flapping", 0, 0, 4, 2, 0, "............+++++......."),
         ("eve", "0008", "lost", 0, 0, None, None, 0, "###....................."),
-        ("carol", "0003, 0004, 0005", "here", 2, 2, None, None, 0, "########################"),
+        ("carol", "0003, 0004, 0005", "here", 2, 2, None, None, 0, "############+###########"),
         ("ann", "0001", "here", 0, 0, None, None, 0, "########################"),
         ("bob", "0002, 0007", "here", 0, 0, None, None, 1, "########################"),
     ]
