@@ -169,6 +169,8 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
 
     assert {one["name"] for one in latest_results(str(out / "results"))} == {
         "traffic-verdict",
+        "traffic-keys",
+        "traffic-prefixes",
         "traffic-streams",
         "traffic-windows",
         "traffic-heavy",
