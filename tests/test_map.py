@@ -101,7 +101,6 @@ ELSEWHERE = {
     "zeps/store/ending.py": "zeps/store/test_takeover.py",
     "zmtp/async_waiter.py": "zmtp/test_waiters.py",
     "zmtp/errors.py": "zmtp/test_faces.py",
-    "zmtp/events.py": "zmtp/test_faces.py",
     "zmtp/thread_waiter.py": "zmtp/test_waiters.py",
     "zre/greetings.py": "zre/test_engine.py",
     "zre/meetings.py": "zre/test_engine.py",

@@ -68,6 +68,7 @@ async def test_named_readers_have_their_lag_and_a_bounded_number_of_series(tmp_p
             await client.set_reader("prices", "billing", 3)
             found = series()
             assert found["zambezi_reader_lag billing prices"] == 2
+            assert found["zambezi_reader_lag_seconds billing prices"] >= 0
             assert found["zambezi_stream_readers prices"] == 1
             assert found["zambezi_readers_refused_total"] == found["zambezi_readers_taken_total"] == 0
             for number in range(10):

@@ -25,12 +25,14 @@ from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
     add_key_options,
     add_spark_options,
+    add_store_options,
     cancel_jobs,
     check_spark,
     given,
     pair,
     source_place,
     spark_session,
+    store_options,
 )
 from zambezi.cli.terminal import Console, table_console
 from zambezi.wire.text import printable
@@ -140,6 +142,12 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="any option of the Spark source, such as maxBytesPerTrigger=1g (can be repeated)",
+    )
+    options.add_argument(
+        "--reader",
+        metavar="NAME",
+        help="the named reader as which the broker shows how far the run is behind, with --incremental or --follow "
+        "(default: pipeline-NAME; empty: none)",
     )
     options.add_argument(
         "--accept-loss", action="store_true", help="continue if retention removed messages before they were read"
@@ -281,7 +289,9 @@ def _check(arguments: argparse.Namespace) -> None:
     for option, value in refused.items():
         if value:
             raise OptionsError(f"{option} does not work with {arguments.name}")
-    grows = arguments.follow or arguments.incremental or arguments.name == ARCHIVE
+    grows = _grows(arguments)
+    if arguments.reader and not (grows and arguments.endpoint):
+        raise OptionsError("--reader needs --endpoint, and --incremental or --follow")
     if arguments.until and grows:
         raise OptionsError("--until does not work with an incremental run, which continues where the last one ended")
     if arguments.max_per_batch and not grows:
@@ -303,24 +313,15 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "minPartitions": str(arguments.min_partitions) if arguments.min_partitions else None,
         "failOnDataLoss": "false" if arguments.accept_loss else None,
     }
+    reader = f"pipeline-{arguments.name}" if arguments.reader is None else arguments.reader
+    if reader and arguments.endpoint and _grows(arguments):
+        options["reader"] = reader
     return given(options) | dict(pair("--option", one) for one in arguments.option)
 
 
-def add_store_options(parser: argparse._ActionsContainer) -> None:
-    """Add the option for object stores."""
-    parser.add_argument(
-        "--store-option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an option of the object store of --out or --archive, such as AWS_ENDPOINT_URL=http://host:8333 (can be "
-        "repeated; default: from variables of the environment)",
-    )
-
-
-def store_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the object store that the command line describes."""
-    return dict(pair("--store-option", one) for one in arguments.store_option)
+def _grows(arguments: argparse.Namespace) -> bool:
+    """Return whether the run adds to its table, as a streaming query."""
+    return bool(arguments.follow or arguments.incremental or arguments.name == ARCHIVE)
 
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:

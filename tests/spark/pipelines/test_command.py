@@ -86,6 +86,14 @@ def test_every_option_of_the_source_can_be_given() -> None:
         "timeout": "5s",
         "a": "b=c",
     }
+    broker = ["--endpoint", "tcp://127.0.0.1:1", "--out", "o"]
+    for arguments, reader in (
+        (["archive", *broker], "pipeline-archive"),
+        (["traffic", *broker, "--follow", "--reader", "mine"], "mine"),
+        (["archive", *broker, "--reader", ""], None),
+        (["traffic", *broker], None),
+    ):
+        assert pipeline.source_options(parser.parse_args([*RUN, *arguments])).get("reader") == reader
     with pytest.raises(OptionsError, match="--option timeout: write NAME=VALUE"):
         pipeline.source_options(parser.parse_args([*RUN, *given, "--option", "timeout"]))
 
@@ -101,6 +109,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
         (["traffic", "--path", "p"], "traffic needs --out"),
         (["traffic", "--path", "p", "--out", "o", "--archive", "a"], "--archive does not work with traffic"),
         (["traffic", "--path", "p", "--out", "o", "--publish", "s"], "--publish needs --endpoint"),
+        (["archive", "--path", "p", "--out", "o", "--reader", "r"], "--reader needs --endpoint, and --incremental or"),
         (
             ["traffic", "--path", "p", "--out", "o", "--follow", "--until", "2026-01-01"],
             "--until does not work with an incremental run",

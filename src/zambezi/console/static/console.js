@@ -236,7 +236,7 @@ function drawStreams() {
   const owned = elsewhere.length > 0 || streams.some((one) => one.owner);
   const row = (one) => [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), number(one.rate),
     spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
-    one.readers ? element("span", { title: Object.entries(one.named).map(([name, lag]) => `${name}: ${number(lag)} behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
+    one.readers ? element("span", { title: Object.entries(one.named).map(([name, one]) => `${name}: ${number(one.lag)} messages, ${number(one.behind)} s behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
     one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
     one.held ? pill(one.held, "held") : pill(one.multicast || one.sync), ...(owned ? [one.owner ? `${one.owner} (here)` : "here"] : [])];
   const other = (one) => [element("span", {}, ...escaped(one.stream)), "-", "-", "-", "-", "-", "-", "-", "-", pill(one.sync), one.owner || "none"];
