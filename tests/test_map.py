@@ -58,7 +58,6 @@ ELSEWHERE = {
     "spark/pipelines/archive.py": "spark/pipelines/test_running.py",
     "spark/pipelines/batches.py": "spark/pipelines/test_running.py",
     "spark/pipelines/pipeline.py": "spark/pipelines/test_running.py",
-    "spark/pipelines/plots.py": "spark/pipelines/test_page.py",
     "spark/pipelines/restore.py": "spark/pipelines/test_kills.py",
     "spark/pipelines/results.py": "spark/pipelines/test_running.py",
     "spark/sessions.py": "spark/test_queries.py",
