@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
 NAMES: Final = {
     "archive": "streams to a Delta table, by date, each message once",
     "restore": "an archive back into streams",
-    "traffic": "messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
-    "network-health": "a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
-    "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
+    "traffic": "messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
+    "network-health": "a mesh by its logs: when nodes were there, flapping, restarts, who talks to whom, lost messages",
+    "fleet-audit": "requests and replies of a fleet: by topic, caller and action, how long they took, silent nodes",
 }
 RESTORE: Final = "restore"
 ARCHIVE: Final = "archive"  # always incremental
@@ -380,6 +381,7 @@ class _Session:
             while not work.wait(query, POLL):
                 if self._interrupted.is_set():
                     work.stop()
+                    work.add_up()
                     break
                 batch = work.progress().batch
                 if work.pipeline.live and batch != reported and time.monotonic() >= due:
@@ -415,7 +417,7 @@ class _Session:
             print(as_json(results, verdict, places))
             return
         for one in results:
-            self._output.print(result_view(one, self._arguments.rows))
+            self._output.print(result_view(one, self._arguments.rows, str(self._results)))
         self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}")
         self._output.print(verdict_view(verdict, str(self._results)))
 
@@ -467,10 +469,19 @@ def compact(arguments: argparse.Namespace) -> int:
     from zambezi.spark.lake.place import Place  # noqa: PLC0415
     from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
 
+    hours = -(-int(arguments.keep) // 3600)
     table = LakeTable(Place(arguments.table, store_options(arguments)), "")
     if not table.exists:
         raise OptionsError(f"there is no Delta table in {table.place}")
-    done = maintain(table, hours=-(-int(arguments.keep) // 3600))
+    from zambezi.spark.lake.sums import add_up  # noqa: PLC0415
+    from zambezi.spark.pipelines import PIPELINES  # noqa: PLC0415
+
+    pipeline = PIPELINES.get(table.pipeline)
+    if pipeline is not None and pipeline.sums:
+        added = add_up(table, pipeline.sums)
+        done = replace(maintain(table, hours=hours), merged=added.merged, written=added.written)
+    else:
+        done = maintain(table, hours=hours)
     table_console().print(
         f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
     )

@@ -159,7 +159,7 @@ def _sequence(*words: str) -> Callable[[str], SequenceOption]:
     return parse_sequence
 
 
-def _time(value: str) -> int:
+def parse_time(value: str) -> int:
     """Parse a time. Return microseconds since 1970."""
     if re.fullmatch(r"\s*\d+\s*", value):
         return int(value) * 1000
@@ -264,7 +264,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "startingTimestamp",
         _READ,
-        _per_stream(_time),
+        _per_stream(parse_time),
         _TIME,
         None,
         "",
@@ -300,7 +300,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "endingTimestamp",
         frozenset({BATCH}),
-        _per_stream(_time),
+        _per_stream(parse_time),
         _TIME,
         None,
         "",

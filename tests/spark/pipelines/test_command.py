@@ -178,6 +178,8 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
 
     assert {one["name"] for one in latest_results(str(out / "results"))} == {
         "traffic-verdict",
+        "traffic-keys",
+        "traffic-prefixes",
         "traffic-streams",
         "traffic-windows",
         "traffic-heavy",
@@ -270,13 +272,13 @@ def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
             assert driver.wait() == 0, driver.said()
         finally:
             driver.kill()
-        assert "Traffic: the keys with the most messages" in driver.said()
+        assert "healthy: yes (2 streams, " in driver.said()
         assert "Traceback" not in driver.said()
 
 
 def drawn(found: Rows, most: int, *notes: str) -> list[str]:
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(result_view(Result("r", "A title", found, notes), most))
+    console.print(result_view(Result("r", "A title", found, notes), most, "out"))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -287,7 +289,7 @@ def test_a_table_for_a_terminal() -> None:
         "A title",
         "  name           count  of all  nothing  sure",
         "  a\\x1b[31m  1,234,567     0.5  -        yes",
-        "  a note; at least 1 more row in the files",
+        "  a note; 1 more row in out/r.json, which has only the first 2",
         "",
     ]
 
