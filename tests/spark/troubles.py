@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
 from tests.spark.journal import write
 from tests.zeps.store.weed import Weed, running_weed
@@ -115,10 +116,12 @@ def start() -> int:
 
         @contextlib.contextmanager
         def shared(_arguments: Any, _name: str) -> Iterator[Any]:
-            spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
+            java: Any = spark._jvm
+            java.SparkSession.setActiveSession(spark._jsparkSession)  # for this thread
             yield spark
 
-        pipeline.spark_session = sql.spark_session = shared
+        for module in (pipeline, sql):
+            stack.enter_context(mock.patch.object(module, "spark_session", shared))
         wrong = check(on_disks(home, str(home / "data")))
         (home / "weed").mkdir()
         with running_weed(home / "weed") as weed:
