@@ -15,6 +15,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
@@ -22,9 +24,11 @@ from tests.server.test_server import config_for
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import Console, metrics
 from zambezi.console.console import TAIL_BODY
+from zambezi.console.guard import Guard
 from zambezi.console.history import History
 from zambezi.console.results import latest_results
 from zambezi.server import Server, state
+from zambezi.server.config import ConsoleConfig
 from zambezi.server.errors import ServerError
 from zambezi.wire.text import as_text
 from zambezi.zeps.asyncio import Client
@@ -528,3 +532,20 @@ async def test_a_query_that_is_not_utf8_is_no_fault_of_the_console(
             if "pattern" not in query:
                 assert b"there is no stream" in await answer.content.readline()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+@in_loop
+async def test_a_supervisor_checks_by_the_address_of_the_machine(host: str) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    guard = Guard(ConsoleConfig(host=host), has_keys=True)
+    with pytest.raises(web.HTTPMisdirectedRequest):
+        await guard.check(make_mocked_request("GET", "/api/state", {"Host": "10.0.0.7:8470"}), answer)
+    request = make_mocked_request("GET", "/readyz", {"Host": "10.0.0.7:8470"})
+    if host == "127.0.0.1":
+        with pytest.raises(web.HTTPMisdirectedRequest):
+            await guard.check(request, answer)
+    else:
+        assert (await guard.check(request, answer)).status == 200
