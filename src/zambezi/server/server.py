@@ -26,7 +26,7 @@ from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
 from zambezi.server.mirrors import ServerMirror, mirrors_of
-from zambezi.server.process import LoopLag, SyncLatency, raise_descriptor_limit
+from zambezi.server.process import DiskSpace, LoopLag, SyncLatency, raise_descriptor_limit
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
@@ -71,6 +71,7 @@ class Server:
         self.keys: KeyDirectory | None = None
         self.loop_lag = LoopLag()
         self.sync_latency = SyncLatency()
+        self.disk = DiskSpace(self.config.server.data, self.config.server.min_free)
         self.started = time.time()
         self._stack = AsyncExitStack()
 
@@ -132,6 +133,7 @@ class Server:
             store=store_of(zeps.store, zeps.endpoint),
         )
         self.broker = await stack.enter_async_context(broker)
+        self.disk.measure()
         self.endpoints["zeps"] = _bound(("zeps", "endpoint"), broker.bind, zeps.endpoint)
         local = broker.bind(LOCAL.format(id(self)))
         self.mirrors = mirrors_of(zeps.mirrors, local)
@@ -260,7 +262,7 @@ class Server:
             for stream in self.broker.engine.streams
             if stream.held or stream.journal.failed
         ]
-        return [*held, *self.broker.problems]
+        return [*self.disk.problems, *held, *self.broker.problems]
 
     def _look(self) -> list[str]:
         """Measure the disk, and return the troubles for the log: services that cannot do their work, and ignored keys.
@@ -269,6 +271,7 @@ class Server:
         """
         if self.broker is not None:
             self.sync_latency.update(self.broker.syncs, self.broker.sync_seconds)
+            self.disk.measure()
         behind = [mirror.trouble for mirror in self.mirrors if mirror.trouble]
         return [*self.problems, *behind, *(self.keys.problems if self.keys is not None else [])]
 

@@ -78,6 +78,12 @@ class ServerConfig:
     keys: str = _note("the key directory (server.key, allowed/); if set, every service uses CURVE", "")
     log: Literal["auto", "text", "json"] = _note("the log format; auto: text on a terminal, else JSON lines", "auto")
     level: Literal["debug", "info", "warning", "error"] = _note("the lowest level that is logged", "info")
+    min_free: int = _note(
+        "the free space of the disk with data below which the server is not ready; 0: no limit",
+        256 << 20,
+        "octets",
+        (0, 1 << 50),
+    )
     max_unfinished: int = _note(
         "the maximum size of all messages together that have arrived in part only", 128 << 20, "octets", _LARGE
     )

@@ -266,7 +266,8 @@ class _Order:
     def _tell(self, what: str, name: str, done: Done, error: ZepsError | None) -> None:
         if error is None:
             user = printable(self._session.user or self._session.address)
-            _log.info("stream %s was %s by %s", printable(name), what, user or "this process")
+            fields = {"stream": name, "user": user}
+            _log.info("stream %s was %s by %s", printable(name), what, user or "this process", extra=fields)
         done(error)
 
 

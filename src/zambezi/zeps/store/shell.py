@@ -146,14 +146,13 @@ class ObjectStore:
     def _get(self, request: Get) -> Answer:
         import obstore  # noqa: PLC0415
 
+        form = memoryview if request.as_view else bytes
         if request.length is None:
-            return bytes(obstore.get(self._raw, request.key).bytes())[request.start :]
+            return form(obstore.get(self._raw, request.key).bytes())[request.start :]
         if not request.length:
             return b""
         try:
-            return bytes(
-                obstore.get_range(self._raw, request.key, start=request.start, length=request.length),
-            )
+            return form(obstore.get_range(self._raw, request.key, start=request.start, length=request.length))
         except Exception:
             # A store refuses a range after the end: the object is shorter than it was. The caller sees that.
             if request.start < obstore.head(self._raw, request.key)["size"]:
