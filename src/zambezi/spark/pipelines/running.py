@@ -50,6 +50,7 @@ _START_OPTIONS: Final = frozenset({"startingSequence", "startingTimestamp"})
 _END_OPTIONS: Final = frozenset({"endingSequence", "endingTimestamp"})
 _RETAINED: Final = "spark.sql.streaming.minBatchesToRetain"
 _LOOKS: Final = 1.0  # seconds between two looks at a table that another process writes
+_PYTHON_ERROR: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]+: )?zambezi\.[\w.]+\.\w+: (.+)$", re.MULTILINE)
 
 
@@ -314,9 +315,12 @@ def plain_message(error: BaseException) -> str:
     "there is no stream 'x'"
     >>> plain_message(ValueError("something else\\nat org.apache"))
     'something else'
+    >>> trace = "Traceback (most recent call last):\\n  File x, line 1\\n    y()\\nKeyError: 'z'\\n\\n\\tat org.apache"
+    >>> plain_message(ValueError(f"An exception was thrown from the Python worker:\\n{trace}"))
+    "KeyError: 'z'"
     """
     text = str(error)
-    ours = _OUR_ERROR.findall(text)
+    ours = _OUR_ERROR.findall(text) or _PYTHON_ERROR.findall(text)
     if ours:
         return str(ours[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -54,6 +54,7 @@ from zambezi.zeps.store.position_records import PositionRecords
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.takeover import put_own, take_over
 from zambezi.zeps.store.trimming import begin_after, trim
+from zambezi.zeps.store.truncation import clear_others
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
 T = TypeVar("T")
@@ -142,6 +143,7 @@ class StreamLog:
         self.positions = PositionRecords()  # that are stored
         self.problem = ""  # why the last merge failed
         self.extents = StoredExtents()
+        self.has_others = False  # whether the store may have leftovers of other generations of the stream
         self._owner = owner
         self._incarnation = incarnation  # that of `stream.json`
         self._author = Author(owner, 0, incarnation)
@@ -212,6 +214,11 @@ class StreamLog:
     def epoch(self) -> int:
         """The epoch of the owner."""
         return self._author.epoch
+
+    @property
+    def is_putting(self) -> bool:
+        """Whether a put is under way."""
+        return self._is_putting
 
     @property
     def pending_bytes(self) -> int:
@@ -433,6 +440,10 @@ class StreamLog:
         Nothing is asked of the store if there is nothing to remove, as far as the log knows, or a merge is under way.
         """
         if not self.is_owner or self._is_tidying:
+            return
+        if self.has_others:
+            self.has_others = False
+            self._tidy(clear_others(self.place), lambda _: None)
             return
         expired = expired_segments(self._view, keep_bytes, horizon)
         if expired and self.settings.grace:
