@@ -36,7 +36,7 @@ from zambezi.zeps.store.commands import (
     Together,
     Wait,
 )
-from zambezi.zeps.store.problems import StoreWatch, as_failed, is_refusal, reason_of
+from zambezi.zeps.store.problems import as_failed, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RawStore
@@ -69,7 +69,6 @@ class ObjectStore:
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.problem = ""  # why the last request failed
-        self.watch = StoreWatch(url)
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
@@ -111,7 +110,6 @@ class ObjectStore:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
         answer = self._try(request)
         self.problem = answer.reason if isinstance(answer, Failed) else ""
-        self.watch.note(answer)
         return answer
 
     def _try(self, request: Request) -> Answer:
