@@ -36,6 +36,7 @@ from zambezi.zeps.store.commands import (
     Together,
     Wait,
 )
+from zambezi.zeps.store.problems import as_failed, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RawStore
@@ -99,11 +100,11 @@ class ObjectStore:
             opened: RawStore = cast("Any", from_url)(url, config=options, client_options=client, retry_config=retries)
             return opened
         except (OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+            raise StoreError(f"{url} cannot be opened: {reason_of(error)}") from None
         except Exception as error:  # obstore's errors have no common base but this one
             if not type(error).__module__.startswith("obstore"):
                 raise
-            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+            raise StoreError(f"{url} cannot be opened: {reason_of(error)}") from None
 
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
@@ -115,12 +116,12 @@ class ObjectStore:
         try:
             return self._execute(request)
         except FileNotFoundError as error:
-            return MISSING if isinstance(request, Get) else Failed(_first_line(error))
+            return MISSING if isinstance(request, Get) and not is_refusal(error) else as_failed(error)
         except Exception as error:
             if type(error).__name__ == "AlreadyExistsError":
                 return EXISTS
             if isinstance(error, OSError) or type(error).__module__.startswith("obstore"):
-                return Failed(_first_line(error))
+                return as_failed(error)
             raise
 
     def _execute(self, request: Request) -> Answer:
@@ -211,9 +212,12 @@ class ObjectStore:
             _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
 
     def run(self, procedure: Procedure[T], patience: float = PATIENCE) -> T:
-        """Run a procedure to its end; raise `StoreSilent` if the store fails for longer than `patience` seconds."""
+        """Run a procedure to its end.
+
+        Raises `StoreSilent` if the store fails for longer than `patience` seconds, or refuses a request.
+        """
         failing_since: float | None = None
-        problem = ""
+        problem = Failed("")
         answer: Any = None
         while True:
             try:
@@ -221,10 +225,12 @@ class ObjectStore:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             if isinstance(command, Wait):
+                if problem.is_refusal:
+                    raise StoreSilent(f"{self.url} refuses a request: {problem.reason}")
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 if now + command.seconds > failing_since + patience:
-                    raise StoreSilent(f"{self.url} does not answer: {problem}")
+                    raise StoreSilent(f"{self.url} does not answer: {problem.reason}")
                 time.sleep(command.seconds)
                 continue
             if isinstance(command, Together):
@@ -234,7 +240,7 @@ class ObjectStore:
                 answer = self.execute(command)
                 failed = [answer] if isinstance(answer, Failed) else []
             if failed:
-                problem = failed[0].reason
+                problem = failed[0]
             else:
                 failing_since = None
 
@@ -265,8 +271,3 @@ def _fsync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error: obstore adds pages for its own developers."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
