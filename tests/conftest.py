@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.effort import cases
+from zambezi.cli.surroundings import SETTINGS, variable
 from zambezi.zmtp.testing import Simulation
 
 if TYPE_CHECKING:
@@ -37,7 +38,17 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=50, help="runs of the simulation of brokers and an object store")
+    parser.addoption("--seeds", type=int, default=2000, help="runs of the simulation of brokers and an object store")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_contexts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the variables and contexts of the person who runs the tests away from commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        for setting in (*SETTINGS, "context"):
+            patch.delenv(variable(setting), raising=False)
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 def logging_as_it_was() -> Iterator[None]:
     """Restore the log of the process, which a server changes, for the next test."""
     loggers = [logging.getLogger(name) for name in ("zambezi", "asyncio", "aiohttp")]
-    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    before = [(logger.handlers.copy(), logger.propagate, logger.level) for logger in loggers]
     yield
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate

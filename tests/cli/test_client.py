@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from zambezi.cli.client import ENDPOINT, add_client_options
+from zambezi.cli.client import ENDPOINT, add_client_options, endpoint_of
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from zambezi.cli.client import ENDPOINT, add_client_options
 def test_the_endpoint_can_be_given_several_times(given: list[str], wanted: str) -> None:
     parser = argparse.ArgumentParser()
     add_client_options(parser)
-    assert parser.parse_args(given).endpoint == wanted
+    assert endpoint_of(parser.parse_args(given)) == wanted

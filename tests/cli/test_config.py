@@ -1,6 +1,7 @@
 """`zambezi config`, and a server that reloads its configuration."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -47,6 +48,23 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         server.send_signal(signal.SIGTERM)
         assert next(logged) == "stopping"
         assert server.wait(PATIENCE) == 0
+
+
+def test_a_server_without_a_file_ends_with_its_terminal(tmp_path: Path) -> None:
+    terminal, own = os.openpty()
+    try:
+        command = [sys.executable, "-m", "zambezi", "serve", "--data", str(tmp_path), "--only", "zeps"]
+        command += ["--zeps", "tcp://127.0.0.1:*"]
+        with subprocess.Popen(command, stdin=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            assert server.stderr is not None
+            assert server.stdout.readline().startswith("zeps at ")
+            assert "no encryption" in server.stderr.readline()  # then the services run
+            server.send_signal(signal.SIGHUP)
+            assert server.wait(PATIENCE) == 0
+    finally:
+        os.close(own)
+        os.close(terminal)
 
 
 def test_each_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

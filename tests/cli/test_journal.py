@@ -114,6 +114,14 @@ def test_no_directory(command: list[str], tmp_path: Path, capsys: pytest.Capture
     )
 
 
+def test_a_directory_of_something_else_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(5):
+        (tmp_path / f"other-{number}").mkdir()
+    assert cli.main(["journal", "info", "--data", str(tmp_path)]) == 1
+    output, errors = capsys.readouterr()
+    assert (output, errors) == ("", f"zambezi: {tmp_path} is no data directory: none of its directories is a stream\n")
+
+
 @pytest.mark.parametrize("command", [["info", "no"], ["verify", "no"], ["dump", "no"], ["truncate", "no", "--after=1"]])
 def test_no_such_stream(command: list[str], data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(data, *command) == 1

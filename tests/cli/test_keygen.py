@@ -28,6 +28,17 @@ def test_keygen_writes_a_pair_and_says_what_to_do_next(tmp_path: Path, capsys: p
     assert Keyring(tmp_path).name_of(pair.public) == "alice"
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("server", "give server.pub to its clients"), ("mesh", "needs mesh.key"), ("group", "need group.key")],
+)
+def test_keygen_knows_the_keys_of_a_server(
+    name: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["keygen", name, "--directory", str(tmp_path)]) == 0
+    assert advice in capsys.readouterr().out
+
+
 def test_keygen_writes_here_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["keygen", "alice"]) == 0

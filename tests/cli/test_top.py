@@ -202,7 +202,7 @@ async def test_a_server_that_is_not_a_console_is_reported() -> None:
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(TopError, match="no console answers at"):
+        with pytest.raises(TopError, match="is no console, but perhaps the endpoint of another service"):
             await asyncio.to_thread(ask, f"http://127.0.0.1:{port}", "")
 
 

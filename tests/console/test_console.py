@@ -15,6 +15,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
@@ -22,9 +24,11 @@ from tests.server.test_server import config_for
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import Console, metrics
 from zambezi.console.console import TAIL_BODY
+from zambezi.console.guard import Guard
 from zambezi.console.history import History
 from zambezi.console.results import latest_results
 from zambezi.server import Server, state
+from zambezi.server.config import ConsoleConfig
 from zambezi.server.errors import ServerError
 from zambezi.wire.text import as_text
 from zambezi.zeps.asyncio import Client
@@ -68,6 +72,7 @@ async def test_named_readers_have_their_lag_and_a_bounded_number_of_series(tmp_p
             await client.set_reader("prices", "billing", 3)
             found = series()
             assert found["zambezi_reader_lag billing prices"] == 2
+            assert found["zambezi_reader_lag_seconds billing prices"] >= 0
             assert found["zambezi_stream_readers prices"] == 1
             assert found["zambezi_readers_refused_total"] == found["zambezi_readers_taken_total"] == 0
             for number in range(10):
@@ -278,6 +283,19 @@ async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path, monkeyp
 
 
 @in_loop
+async def test_a_server_whose_disk_is_nearly_full_is_not_ready(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser):
+        assert (await browser.get("/readyz")).status == 200
+        server.disk.wanted = 1 << 60
+        server.disk.measure()
+        answer = await browser.get("/readyz")
+        assert answer.status == 503
+        assert 'has less free space than min_free = "1048576T"' in await answer.text()
+        text = await (await browser.get("/metrics")).text()
+        assert f"zambezi_disk_free_wanted_bytes {float(1 << 60)}" in text
+
+
+@in_loop
 async def test_the_reason_for_not_being_ready_needs_the_token(tmp_path: Path) -> None:
     async with shown(tmp_path, token="secret") as (server, browser):
         await publish(server, 1)
@@ -421,9 +439,11 @@ async def test_the_state_has_the_documented_fields(tmp_path: Path) -> None:
         assert {"invalid", "sync_latency", "sync_latency_worst"} <= zeps.keys()
         assert {"loop_lag", "loop_lag_worst"} <= state["process"].keys()
         assert state["problems"] == []
-        queues = {one["queue"]: one for one in state["queues"]}
-        assert queues["zeps connections"] == {"queue": "zeps connections", "length": 2, "bound": 10_000}
-        assert queues["zeps streams"]["length"] == 1
+        queues = {(one["service"], one["queue"]): one for one in state["queues"]}
+        connections = queues["zeps", "connections"]
+        assert connections == {"service": "zeps", "queue": "connections", "length": 2, "bound": 10_000}
+        assert queues["zeps", "streams"]["length"] == 1
+        assert all(one["queue"].isalpha() for one in state["queues"]), "labels are words"
         assert all(one["bound"] > 0 for one in state["queues"])
 
 
@@ -446,6 +466,7 @@ async def test_labels_are_bounded_and_valid_utf8(tmp_path: Path, monkeypatch: py
             "kind",
             "what",
             "queue",
+            "service",
             "version",
         }
         assert next(one.value for one in samples if one.name == "zambezi_streams") == 4
@@ -511,3 +532,20 @@ async def test_a_query_that_is_not_utf8_is_no_fault_of_the_console(
             if "pattern" not in query:
                 assert b"there is no stream" in await answer.content.readline()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+@in_loop
+async def test_a_supervisor_checks_by_the_address_of_the_machine(host: str) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    guard = Guard(ConsoleConfig(host=host), has_keys=True)
+    with pytest.raises(web.HTTPMisdirectedRequest):
+        await guard.check(make_mocked_request("GET", "/api/state", {"Host": "10.0.0.7:8470"}), answer)
+    request = make_mocked_request("GET", "/readyz", {"Host": "10.0.0.7:8470"})
+    if host == "127.0.0.1":
+        with pytest.raises(web.HTTPMisdirectedRequest):
+            await guard.check(request, answer)
+    else:
+        assert (await guard.check(request, answer)).status == 200

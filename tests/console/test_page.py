@@ -44,6 +44,7 @@ class Shown:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self.url = ""
+        self.server: Server
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()))
         self._thread.start()
         assert self._ready.wait(PATIENCE / 1000)
@@ -77,7 +78,7 @@ class Shown:
             await hostile.flush()
             reading = asyncio.create_task(self._read(client))
             stream = client.stream("telemetry")
-            self.url = console.url
+            self.server, self.url = server, console.url
             number = 0
             while not self._stop.is_set():
                 number += 1
@@ -151,6 +152,22 @@ def test_the_overview_counts_problems_by_kind(page: Page) -> None:
     expect(page.locator("#tail-note")).to_contain_text("cannot be understood")
     page.goto(page.url.replace("#tail", "#overview"))
     expect(page.locator("#troubles tbody tr").first).to_contain_text(re.compile("zeps *refused: "))
+
+
+def test_every_view_says_why_the_server_is_not_ready(page: Page, shown: Shown) -> None:
+    disk = shown.server.disk
+    expect(page.locator("#alert")).to_be_hidden()
+    wanted, disk.wanted = disk.wanted, 1 << 60
+    try:
+        expect(page.locator("#link")).to_have_text("not ready")
+        expect(page.locator("#link")).to_have_class("down")
+        for number in range(1, 8):
+            page.keyboard.press(str(number))
+            expect(page.locator("#alert")).to_contain_text("less free space than min_free")
+    finally:
+        disk.wanted = wanted
+    expect(page.locator("#alert")).to_be_hidden()
+    expect(page.locator("#link")).to_have_text("live")
 
 
 def test_a_new_page_gets_the_history(page: Page, shown: Shown) -> None:

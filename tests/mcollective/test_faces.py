@@ -10,6 +10,7 @@ import pytest
 from tests.mcollective.raw import Raw
 from tests.twins import awaited
 from tests.zmtp.waiting import eventually, in_loop, next_of
+from zambezi import mcollective
 from zambezi.mcollective import asyncio as aio
 from zambezi.mcollective import sync
 from zambezi.mcollective.archive import MemoryArchive
@@ -217,3 +218,13 @@ async def test_closing_a_connector_ends_its_session_and_wakes_all_that_wait(face
 
 async def collect(connector: aio.Connector) -> list[Message]:
     return [message async for message in connector]
+
+
+def test_the_package_has_the_names_that_programs_use() -> None:
+    assert (mcollective.Connector, mcollective.Fleet, mcollective.Middleware) == (
+        sync.Connector,
+        sync.Fleet,
+        sync.Middleware,
+    )
+    assert {"AgentHost", "action", "agent"} < set(mcollective.__all__)
+    assert all(getattr(mcollective, name) is not None for name in mcollective.__all__)

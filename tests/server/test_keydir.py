@@ -26,3 +26,17 @@ def test_an_error_names_the_missing_file(tmp_path: Path) -> None:
     write_pair(tmp_path, "server", KeyPair.generate())
     with pytest.raises(KeyDirectoryError, match="no client can connect"):
         KeyDirectory.read(tmp_path)
+
+
+def test_keys_that_were_replaced_are_named(tmp_path: Path) -> None:
+    write_pair(tmp_path, "server", KeyPair.generate())
+    write_pair(tmp_path / "allowed", "ann", KeyPair.generate())
+    keys = KeyDirectory.read(tmp_path)
+    assert keys.replaced_in(tmp_path) == []
+    write_pair(tmp_path, "mesh", KeyPair.generate())
+    assert keys.replaced_in(tmp_path) == [str(tmp_path / "mesh.key")]
+    write_pair(tmp_path, "server", KeyPair.generate(), force=True)
+    assert keys.replaced_in(tmp_path) == [str(tmp_path / "server.key"), str(tmp_path / "mesh.key")]
+    (tmp_path / "server.key").write_text("nonsense")
+    [problem] = keys.replaced_in(tmp_path)
+    assert problem.startswith(str(tmp_path / "server.key"))

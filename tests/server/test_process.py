@@ -1,6 +1,8 @@
 """The process of a server: memory, descriptors, the event loop and the disk."""
 
 import resource
+import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,3 +44,19 @@ def test_the_worst_lag_of_the_loop_decays() -> None:
     for _ in range(1000):
         lag.add(0.0)
     assert lag.worst < 0.001
+
+
+def test_a_low_disk_is_a_problem_until_it_has_a_tenth_more_than_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = process.DiskSpace("data", 1000)
+    found = []
+    for free in (1000, 999, 1050, 1100, 1050):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        disk.measure()
+        found.append(len(disk.problems))
+    assert found == [0, 1, 1, 0, 0]
+
+
+def test_a_disk_that_does_not_answer_has_no_free_space_to_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = process.DiskSpace("no/such/directory", 1)
+    disk.measure()
+    assert (disk.free, disk.problems) == (None, [])

@@ -16,7 +16,8 @@ from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS, guard
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client, Stream, Subscription
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.errors import BrokerError, ClientClosed, QueueFull, TimedOut, ZepsError
+from zambezi.zeps.errors import BrokerError, ClientClosed, JournalFull, QueueFull, TimedOut, ZepsError
+from zambezi.zeps.journal import Journal
 from zambezi.zmtp import CurveClient, CurveServer
 
 
@@ -485,3 +486,38 @@ async def test_wrong_arguments_raise_at_once(connect: Connect) -> None:
         assert "not connected" in repr(subscription)
         with pytest.raises(TimedOut, match="did not answer"):
             await client.streams(0.01)
+
+
+@both_faces
+@in_loop
+async def test_a_publisher_that_waits_learns_why(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise JournalFull("the disk is full")
+
+    monkeypatch.setattr("zambezi.zeps.administration.asyncio.WHY", PATIENCE)
+    monkeypatch.setattr("zambezi.zeps.administration.sync.WHY", PATIENCE)
+    async with connected(tmp_path, connect=connect) as (_, client):
+        stream = client.stream("s")
+        await fill(stream, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", fail)
+            await stream.publish("k", b"1")
+            with pytest.raises(TimedOut, match="the broker keeps them waiting: the disk is full"):
+                await stream.flush(1.0)
+        await stream.flush(PATIENCE)
+
+
+@both_faces
+@in_loop
+async def test_a_closed_stream_can_be_opened_again(connect: Connect, tmp_path: Path) -> None:
+    async with connected(tmp_path, connect=connect) as (_, client):
+        first = client.stream("s")
+        await fill(first, 2)
+        await first.close()
+        with pytest.raises(ClientClosed):
+            await first.publish("k", b"1")
+        again = client.stream("s", bound=100_000)
+        await fill(again, 2, start=2)
+        assert await bodies(again.subscribe(since="earliest", until="now")) == [0, 1, 2, 3]

@@ -53,6 +53,9 @@ SUBCOMMANDS: Final = (
     "log",
     "peer",
     "keygen",
+    "bench",
+    "context",
+    "completion",
 )
 
 
@@ -86,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
-    parser = command_parser(_needed(words))
+    parser = command_parser(needed(words))
     try:
         arguments = parser.parse_args(words)
     except SystemExit as stop:
@@ -101,7 +104,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return run(arguments)
 
 
-def _needed(words: Sequence[str]) -> Sequence[str]:
+def needed(words: Sequence[str]) -> Sequence[str]:
     """Return the subcommands whose arguments are needed to parse these words."""
     match words:
         case [word, *_] if word in SUBCOMMANDS:

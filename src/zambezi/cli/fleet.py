@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.table import Table
 
 from zambezi import __version__
-from zambezi.cli.middleware import add_middleware_options
+from zambezi.cli.middleware import add_middleware_options, middleware_of
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
 from zambezi.cli.terminal import Console, description_column, say, table_console
@@ -121,11 +121,11 @@ def run_agent(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace, served: list[object]) -> None:
-    connector = AsyncConnector(arguments.connect, security=security_of(arguments))
+    connector = AsyncConnector(middleware_of(arguments), security=security_of(arguments))
     host = AgentHost(connector, served, node=arguments.name, collective=arguments.collective, on_request=_show_request)
     showing = asyncio.create_task(_show_events(connector))
     try:
-        say(f"* {printable(host.node)} serves {', '.join(host.agents)}; connecting to {arguments.connect}")
+        say(f"* {printable(host.node)} serves {', '.join(host.agents)}; connecting to {middleware_of(arguments)}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if math.isinf(arguments.seconds) else arguments.seconds):
                 await host.serve()
@@ -341,7 +341,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _fleet(arguments: argparse.Namespace) -> Iterator[Fleet]:
-    with Connector(arguments.connect, security=security_of(arguments)) as connector:
+    with Connector(middleware_of(arguments), security=security_of(arguments)) as connector:
         connector.connect(timeout=arguments.timeout)
         yield Fleet(connector, collective=arguments.collective)
 

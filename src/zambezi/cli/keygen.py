@@ -37,5 +37,18 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"wrote {secret_path} (secret: keep it on this machine)")
     print(f"wrote {public_path} (public)")
     print(f"public key: {pair.public_z85}")
-    print(f"next: copy {public_path.name} into the server's directory of allowed keys")
+    print(f"next: {_next(arguments.name, public_path.name, secret_path.name)}")
     return 0
+
+
+def _next(name: str, public: str, secret: str) -> str:
+    """Return what to do with a key pair. A server finds its own keys by their names."""
+    match name:
+        case "server":
+            return f"start the server with --curve DIR, the directory of {secret}, and give {public} to its clients"
+        case "mesh":
+            return f"every node of the mesh needs {secret}: copy it to their machines in a safe way"
+        case "group":
+            return f"subscribers of encrypted multicast groups need {secret}: copy it to them in a safe way"
+        case _:
+            return f"copy {public} into the server's directory of allowed keys"

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zambezi.cli.client import ENDPOINT
+from zambezi.cli.client import ENDPOINT, endpoint_of
 from zambezi.cli.security import add_security_options, curve, security_of
 from zambezi.wire.text import printable
 from zambezi.zeps.mirror import Mirror
@@ -35,9 +35,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument(
         "--to",
+        dest="endpoint",
         metavar="ENDPOINT",
-        default=ENDPOINT,
-        help=f"the endpoint of the server to copy to (default: {ENDPOINT})",
+        help=f"the endpoint of the server to copy to (default: $ZAMBEZI_ENDPOINT, or that of the context, "
+        f"or {ENDPOINT})",
     )
     parser.add_argument("--as", dest="target", metavar="NAME", help="the name of the stream there (default: the same)")
     parser.add_argument(
@@ -85,9 +86,10 @@ def _since(text: str) -> int | str:
 def run(arguments: argparse.Namespace) -> int:
     source_keys = curve(arguments.source_server_key, arguments.source_key, "--source-key", "--source-server-key")
     target = arguments.target or arguments.stream
+    to = endpoint_of(arguments)
     with (
         Client.connect(arguments.source, security=source_keys) as source,
-        Client.connect(arguments.to, security=security_of(arguments)) as there,
+        Client.connect(to, security=security_of(arguments)) as there,
         Mirror(
             source.stream(arguments.stream),
             there.stream(target),
@@ -98,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
             begin_again=arguments.begin_again,
         ) as mirror,
     ):
-        _tell(f"mirroring {arguments.stream} of {arguments.source} to {target} at {arguments.to}")
+        _tell(f"mirroring {arguments.stream} of {arguments.source} to {target} at {to}")
         try:
             _follow(mirror)
             mirror.close()

@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -18,18 +19,21 @@ from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.limits import add_limit_options, limits_of
 from zambezi.cli.quantity import moment, seconds
-from zambezi.cli.results import result_view
+from zambezi.cli.results import as_json, result_view, verdict_view
 from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
     add_key_options,
     add_spark_options,
+    add_store_options,
     cancel_jobs,
     check_spark,
     given,
     pair,
     source_place,
     spark_session,
+    store_options,
 )
 from zambezi.cli.terminal import Console, table_console
 from zambezi.wire.text import printable
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from zambezi.spark.pipelines import Progress, Run, Settings
+    from zambezi.spark.pipelines.results import Result
+    from zambezi.spark.pipelines.verdict import Verdict
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -47,9 +53,9 @@ if TYPE_CHECKING:
 NAMES: Final = {
     "archive": "streams to a Delta table, by date, each message once",
     "restore": "an archive back into streams",
-    "traffic": "messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
-    "network-health": "a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
-    "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
+    "traffic": "messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
+    "network-health": "a mesh by its logs: when nodes were there, flapping, restarts, who talks to whom, lost messages",
+    "fleet-audit": "requests and replies of a fleet: by topic, caller and action, how long they took, silent nodes",
 }
 RESTORE: Final = "restore"
 ARCHIVE: Final = "archive"  # always incremental
@@ -79,6 +85,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_source(run_parser)
     _add_results(run_parser)
     _add_settings(run_parser)
+    add_limit_options(run_parser)
     add_spark_options(run_parser)
     run_parser.set_defaults(run=run)
     compacting = commands.add_parser(
@@ -138,6 +145,12 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         help="any option of the Spark source, such as maxBytesPerTrigger=1g (can be repeated)",
     )
     options.add_argument(
+        "--reader",
+        metavar="NAME",
+        help="the named reader as which the broker shows how far the run is behind, with --incremental or --follow "
+        "(default: pipeline-NAME; empty: none)",
+    )
+    options.add_argument(
         "--accept-loss", action="store_true", help="continue if retention removed messages before they were read"
     )
     add_key_options(options)
@@ -162,7 +175,15 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--results", metavar="DIR", help="the directory of JSON files for the console (default: in OUT)"
     )
-    options.add_argument("--publish", metavar="STREAM", help="publish the reports to a stream (needs --endpoint)")
+    options.add_argument(
+        "--publish",
+        metavar="STREAM",
+        help="publish alarms to a stream: a message for each new reason why it is not healthy (needs --endpoint)",
+    )
+    options.add_argument(
+        "--publish-reports", metavar="STREAM", help="publish the rows of the reports to a stream (needs --endpoint)"
+    )
+    options.add_argument("--json", action="store_true", help="print the verdict and the reports as JSON")
     options.add_argument(
         "--rows", metavar="COUNT", type=int, default=12, help="the number of rows shown of each table (default: 12)"
     )
@@ -210,6 +231,7 @@ def show(_arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
+    limits_of(arguments)  # mistakes are found before Spark starts
     check_spark("pipelines need")
     work = _Work(arguments)
     return away_from_signals(work.run, work.cancel)
@@ -254,6 +276,8 @@ def _check(arguments: argparse.Namespace) -> None:
             "--incremental": arguments.incremental,
             "--pattern": arguments.pattern,
             "--publish": arguments.publish,
+            "--publish-reports": arguments.publish_reports,
+            "--json": arguments.json,
         }
     else:
         wanted = {"--out": arguments.out}
@@ -266,12 +290,14 @@ def _check(arguments: argparse.Namespace) -> None:
     for option, value in refused.items():
         if value:
             raise OptionsError(f"{option} does not work with {arguments.name}")
-    grows = arguments.follow or arguments.incremental or arguments.name == ARCHIVE
+    grows = _grows(arguments)
+    if arguments.reader and not (grows and arguments.endpoint):
+        raise OptionsError("--reader needs --endpoint, and --incremental or --follow")
     if arguments.until and grows:
         raise OptionsError("--until does not work with an incremental run, which continues where the last one ended")
     if arguments.max_per_batch and not grows:
         raise OptionsError("--max-per-batch needs --incremental or --follow: other runs have only one batch")
-    if arguments.publish and not arguments.endpoint:
+    if (arguments.publish or arguments.publish_reports) and not arguments.endpoint:
         raise OptionsError("--publish needs --endpoint: with --path, files are only read")
     if arguments.streams and arguments.stream_pattern:
         raise OptionsError("--streams and --stream-pattern contradict each other: give only one of them")
@@ -288,24 +314,15 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "minPartitions": str(arguments.min_partitions) if arguments.min_partitions else None,
         "failOnDataLoss": "false" if arguments.accept_loss else None,
     }
+    reader = f"pipeline-{arguments.name}" if arguments.reader is None else arguments.reader
+    if reader and arguments.endpoint and _grows(arguments):
+        options["reader"] = reader
     return given(options) | dict(pair("--option", one) for one in arguments.option)
 
 
-def add_store_options(parser: argparse._ActionsContainer) -> None:
-    """Add the option for object stores."""
-    parser.add_argument(
-        "--store-option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an option of the object store of --out or --archive, such as AWS_ENDPOINT_URL=http://host:8333 (can be "
-        "repeated; default: from variables of the environment)",
-    )
-
-
-def store_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the object store that the command line describes."""
-    return dict(pair("--store-option", one) for one in arguments.store_option)
+def _grows(arguments: argparse.Namespace) -> bool:
+    """Return whether the run adds to its table, as a streaming query."""
+    return bool(arguments.follow or arguments.incremental or arguments.name == ARCHIVE)
 
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
@@ -354,8 +371,7 @@ class _Session:
                 work.catch_up()
             else:
                 work.once()
-        self._report(final=True)
-        return 0
+        return self._report(final=True)
 
     def _follow(self) -> int:
         work, every = self._work, self._arguments.every
@@ -365,31 +381,45 @@ class _Session:
             while not work.wait(query, POLL):
                 if self._interrupted.is_set():
                     work.stop()
+                    work.add_up()
                     break
                 batch = work.progress().batch
                 if work.pipeline.live and batch != reported and time.monotonic() >= due:
                     self._report(final=False)
                     reported, due = batch, time.monotonic() + every
         self._report(final=True)
-        return 0
+        return 0  # Ctrl-C is the normal end
 
-    def _report(self, *, final: bool) -> None:
-        """Save the results, publish them if asked to, and print them at the end."""
-        from zambezi.spark.pipelines.results import compute, publish, save  # noqa: PLC0415
+    def _report(self, *, final: bool) -> int:
+        """Save the results, publish them if asked to, and print them at the end. Return the exit status."""
+        from zambezi.spark.pipelines.results import compute, publish_reports, save, with_verdict  # noqa: PLC0415
+        from zambezi.spark.pipelines.verdict import publish_alarms  # noqa: PLC0415
 
-        work = self._work
+        arguments, work = self._arguments, self._work
         try:
             reports = work.reports()
             results = compute(reports)
-            save(results, self._results)
-            if self._arguments.publish:
-                publish(reports, sink_options(self._arguments, self._arguments.publish))
+            verdict = work.judge(results)
+            save(with_verdict(results, verdict), self._results)
+            if arguments.publish:
+                publish_alarms(verdict, sink_options(arguments, arguments.publish))
+            if arguments.publish_reports:
+                publish_reports(reports, sink_options(arguments, arguments.publish_reports))
         finally:
             work.release()
         if final:
-            for one in results:
-                self._output.print(result_view(one, self._arguments.rows))
-            self._progress.print(f"the table: {work.place}\nthe results: {self._results}")
+            self._print(results, verdict)
+        return verdict.status
+
+    def _print(self, results: list[Result], verdict: Verdict) -> None:
+        places = {"table": str(self._work.place), "results": str(self._results)}
+        if self._arguments.json:
+            print(as_json(results, verdict, places))
+            return
+        for one in results:
+            self._output.print(result_view(one, self._arguments.rows, str(self._results)))
+        self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}")
+        self._output.print(verdict_view(verdict, str(self._results)))
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -402,6 +432,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         delay=arguments.delay,
         flapping=arguments.flapping,
         patience=arguments.patience,
+        limits=limits_of(arguments),
     )
 
 
@@ -438,10 +469,19 @@ def compact(arguments: argparse.Namespace) -> int:
     from zambezi.spark.lake.place import Place  # noqa: PLC0415
     from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
 
+    hours = -(-int(arguments.keep) // 3600)
     table = LakeTable(Place(arguments.table, store_options(arguments)), "")
     if not table.exists:
         raise OptionsError(f"there is no Delta table in {table.place}")
-    done = maintain(table, hours=-(-int(arguments.keep) // 3600))
+    from zambezi.spark.lake.sums import add_up  # noqa: PLC0415
+    from zambezi.spark.pipelines import PIPELINES  # noqa: PLC0415
+
+    pipeline = PIPELINES.get(table.pipeline)
+    if pipeline is not None and pipeline.sums:
+        added = add_up(table, pipeline.sums)
+        done = replace(maintain(table, hours=hours), merged=added.merged, written=added.written)
+    else:
+        done = maintain(table, hours=hours)
     table_console().print(
         f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
     )

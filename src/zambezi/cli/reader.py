@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from zambezi.cli.client import add_client_options, client_of
-from zambezi.cli.quantity import seconds, start
+from zambezi.cli.client import LOOK, WORK, add_client_options, add_timeout_option, client_of
+from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
-from zambezi.cli.stream_tables import ago
+from zambezi.cli.stream_tables import ago, duration
 from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.wire.text import printable
 from zambezi.zeps.errors import BrokerError
@@ -68,9 +68,7 @@ def _command(
     if is_about_one:
         parser.add_argument("reader", metavar="READER", help="the name of the reader")
         parser.add_argument("--shared", action="store_true", help="READER is a group of shared readers")
-    parser.add_argument(
-        "--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait for the broker (default: 1m)"
-    )
+    add_timeout_option(parser, LOOK if name in ("list", "info") else WORK)
     add_client_options(parser)
     parser.set_defaults(run=run)
     return parser
@@ -135,6 +133,7 @@ def reader_table(readers: Sequence[ReaderInfo]) -> Table:
         ("kind", "left"),
         ("position", "right"),
         ("lag", "right"),
+        ("behind", "right"),
         ("changed", "left"),
         ("user", "left"),
         ("in use by", "left"),
@@ -146,6 +145,7 @@ def reader_table(readers: Sequence[ReaderInfo]) -> Table:
             _kind(one),
             str(one.position),
             f"{one.lag:,}",
+            duration(one.behind) if one.lag and not one.shared else "-",
             ago(one.changed_at),
             printable(one.user) or "-",
             _users(one),
@@ -187,4 +187,4 @@ def _describe(info: ReaderInfo) -> dict[str, Any]:
     found = {**dataclasses.asdict(info), "time": info.changed_at.isoformat()}
     if info.shared:
         return {name: value for name, value in found.items() if name not in ("user", "holder")}
-    return {name: found[name] for name in ("reader", "position", "lag", "time", "user", "holder")}
+    return {name: found[name] for name in ("reader", "position", "lag", "behind", "time", "user", "holder")}

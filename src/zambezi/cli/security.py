@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.surroundings import add_context_option, setting_of
 from zambezi.zmtp.keys import KeyPair, read_pair, read_public
 from zambezi.zmtp.security import CurveClient, Null, Security
 
 
 def add_security_options(options: argparse._ArgumentGroup, server: str) -> None:
     """Add --server-key and --key for a command that connects to a server, such as "the broker"."""
+    add_context_option(options)
     options.add_argument(
         "--server-key", metavar="FILE", type=Path, help=f"encrypt with CURVE: the public key of {server} (server.pub)"
     )
@@ -25,8 +27,19 @@ def add_security_options(options: argparse._ArgumentGroup, server: str) -> None:
 
 
 def security_of(arguments: argparse.Namespace) -> Security:
-    """Return the security of the client that the options describe: CURVE if they name the server's public key."""
-    return curve(arguments.server_key, arguments.own_key)
+    """Return the security of the client that the options describe: CURVE if they name the server's public key.
+
+    Keys of the context, or of the environment, count if the command line names no key of a server.
+    """
+    if not hasattr(arguments, "context") or arguments.server_key is not None:
+        return curve(arguments.server_key, arguments.own_key)
+    server_key = _file(setting_of(arguments, "server_key"))
+    own_key = arguments.own_key or (_file(setting_of(arguments, "key")) if server_key is not None else None)
+    return curve(server_key, own_key)
+
+
+def _file(path: str) -> Path | None:
+    return Path(path) if path else None
 
 
 def curve(server_key: Path | None, own_key: Path | None, own: str = "--key", server: str = "--server-key") -> Security:

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -158,7 +159,12 @@ async def _serve(arguments: argparse.Namespace) -> None:
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     try:
         async with Server(wanted) as server, _console(server) as page:
-            loop.add_signal_handler(signal.SIGHUP, _reload, server, arguments, manager)
+            if arguments.config is None and sys.stdin.isatty():
+                loop.add_signal_handler(
+                    signal.SIGHUP, end.wanted
+                )  # there is nothing to read again: the terminal is gone
+            else:
+                loop.add_signal_handler(signal.SIGHUP, _reload, server, arguments, manager)
             for service, endpoint in server.endpoints.items():
                 print(f"{service} at {endpoint}", flush=True)
             if page:

@@ -33,7 +33,9 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe a Spark session."""
     options = parser.add_argument_group("Spark")
     options.add_argument(
-        "--master", metavar="URL", help="the cluster: local[2], spark://HOST:7077 or yarn (default: this machine)"
+        "--master",
+        metavar="URL",
+        help="the cluster: local[2], spark://HOST:7077 or yarn, or sc://HOST for Spark Connect (default: this machine)",
     )
     options.add_argument(
         "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark (can be repeated)"
@@ -68,6 +70,23 @@ def source_place(arguments: argparse.Namespace) -> dict[str, str | None]:
     }
 
 
+def add_store_options(parser: argparse._ActionsContainer) -> None:
+    """Add the option for object stores."""
+    parser.add_argument(
+        "--store-option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of the object store of --out or --archive, such as AWS_ENDPOINT_URL=http://host:8333 (can be "
+        "repeated; default: from variables of the environment)",
+    )
+
+
+def store_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the object store that the command line describes."""
+    return dict(pair("--store-option", one) for one in arguments.store_option)
+
+
 def given(options: Mapping[str, str | None]) -> dict[str, str]:
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
@@ -76,7 +95,11 @@ def given(options: Mapping[str, str | None]) -> dict[str, str]:
 def cancel_jobs(spark: SparkSession) -> None:
     """End the jobs that Spark runs now. Any thread can call this, also if Spark has just ended."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped] # noqa: PLC0415 - needs Spark
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - needs Spark
 
+    if is_remote():
+        spark.interruptAll()
+        return
     with contextlib.suppress(Py4JError):
         spark.sparkContext.cancelAllJobs()
 
@@ -96,7 +119,8 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = arguments.master or (None if is_submitted else "local[*]")
-    settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    is_remote = master is not None and master.startswith("sc://")
+    settings = {} if is_remote else {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
     if master is not None and master.startswith("local"):
         settings |= {
             "spark.driver.host": "127.0.0.1",

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.formats import FORMATS
-from zambezi.cli.quantity import count, start
+from zambezi.cli.quantity import count, seconds, start
 from zambezi.cli.stream import find
-from zambezi.cli.terminal import Console, description_column, warn
+from zambezi.cli.terminal import Console, description_column
 from zambezi.cli.worker import add_worker_options, check_options, sharing_of, work
 from zambezi.wire.text import printable
-from zambezi.zeps.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
 
 if TYPE_CHECKING:
     import argparse
 
-    from zambezi.zeps.directory import StreamInfo
-    from zambezi.zeps.sync import Client
-
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
-QUIET: Final = 5.0  # seconds without a broker, after which the command says that it waits
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -77,6 +70,12 @@ def add_parser(subparsers: Subparsers) -> None:
         default="take",
         help="if another program reads under the name: take the name away from it, or fail (default: take)",
     )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=seconds,
+        help="how long to wait for the broker at the beginning (default: until it is there)",
+    )
     add_worker_options(parser)
     add_client_options(parser)
     _add_multicast_options(parser)
@@ -115,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments, group_key) as client, _progress(arguments) as progress:
         stream = client.stream(arguments.stream)
         task = None
-        last = _find_patiently(client, arguments.stream).last if not arguments.stream.startswith("$") else 0
+        last = find(client, arguments.stream, arguments.timeout).last if not arguments.stream.startswith("$") else 0
         if not progress.disable:
             task = progress.add_task(printable(arguments.stream), total=last or None)
         try:
@@ -146,15 +145,6 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass  # the usual end of following a stream
     return 0
-
-
-def _find_patiently(client: Client, stream: str) -> StreamInfo:
-    """Return a stream of the broker; wait for the broker as long as it takes, but not in silence."""
-    try:
-        return find(client, stream, QUIET)
-    except TimedOut as error:
-        warn(f"{error}; still waiting")
-        return find(client, stream, None)
 
 
 def _progress(arguments: argparse.Namespace) -> Progress:

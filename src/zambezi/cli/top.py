@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import time
 import urllib.error
 import urllib.request
@@ -26,6 +25,7 @@ from rich.text import Text
 
 from zambezi.cli.quantity import seconds
 from zambezi.cli.stream_tables import size
+from zambezi.cli.surroundings import add_context_option, setting_of
 from zambezi.cli.terminal import Console
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
@@ -59,13 +59,17 @@ def add_parser(subparsers: Subparsers) -> None:
             "command waits until it is back."
         ),
     )
-    parser.add_argument("--console", metavar="URL", default=URL, help=f"the URL of the console (default: {URL})")
+    parser.add_argument(
+        "--console",
+        metavar="URL",
+        help=f"the URL of the console (default: $ZAMBEZI_CONSOLE, or that of the context, or {URL})",
+    )
     parser.add_argument(
         "--token",
         metavar="TOKEN",
-        default=os.environ.get(VARIABLE, ""),
-        help=f"the token of the console, if it has one (default: the environment variable {VARIABLE})",
+        help=f"the token of the console, if it has one (default: ${VARIABLE}, or that of the context)",
     )
+    add_context_option(parser)
     parser.add_argument(
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
@@ -76,7 +80,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     console = Console()
     screen = Screen()
-    look = Look(lambda: ask(arguments.console, arguments.token))
+    url = arguments.console or setting_of(arguments, "console") or URL
+    token = arguments.token if arguments.token is not None else setting_of(arguments, "token")
+    look = Look(lambda: ask(url, token))
     state = look.first()
     if arguments.once:
         console.print(screen.draw(state))
@@ -142,6 +148,8 @@ def ask(url: str, token: str) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         advice = f"; give its token with --token or ${VARIABLE}" if error.code == 401 else ""
         raise TopError(f"the console at {url} answers {error.code} {error.reason}{advice}") from None
+    except (http.client.BadStatusLine, json.JSONDecodeError, UnicodeDecodeError):
+        raise TopError(f"what answers at {url} is no console, but perhaps the endpoint of another service") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise TopError(f"no console answers at {url}: {_text_of(reason)}; is zambezi serve running there?") from None

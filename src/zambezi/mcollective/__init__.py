@@ -1,13 +1,15 @@
 """MCollective over ZeroMQ: a middleware for its daemons and clients, a connector, and a fleet of agents in Python.
 
-`zambezi.mcollective.asyncio` has `Middleware` and `Connector` for programs with an event loop, and
-`zambezi.mcollective.sync` has the same names for scripts and threads. This module has the names that both need.
+`Middleware`, `Connector` and `Fleet` block, and any thread may use them; `zambezi.mcollective.asyncio` has the same
+names for programs with an event loop. `AgentHost` serves agents, on asyncio.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
+from zambezi.lazy import exports
 from zambezi.mcollective.archive import Archive, Kept, MemoryArchive
 from zambezi.mcollective.bounds import Bounds, Counters
 from zambezi.mcollective.connector_engine import Message
@@ -34,12 +36,18 @@ from zambezi.mcollective.events import (
 from zambezi.mcollective.report import TopicReport
 from zambezi.mcollective.rules import Rule, Rules
 
+if TYPE_CHECKING:
+    from zambezi.mcollective.agents import action, agent
+    from zambezi.mcollective.host import AgentHost
+    from zambezi.mcollective.sync import Connector, Fleet, Middleware
+
 # A program that has not configured logging gets no output.
 logging.getLogger("zambezi.mcollective").addHandler(logging.NullHandler())
 
 __all__ = [
     "ActionFailed",
     "AgentError",
+    "AgentHost",
     "Archive",
     "ArchiveError",
     "Bounds",
@@ -50,11 +58,14 @@ __all__ = [
     "CommandDenied",
     "CommandRefused",
     "Complaint",
+    "Connector",
     "Counters",
+    "Fleet",
     "Kept",
     "McollectiveError",
     "MemoryArchive",
     "Message",
+    "Middleware",
     "Rule",
     "RuleError",
     "Rules",
@@ -63,4 +74,18 @@ __all__ = [
     "SlowSubscriber",
     "TopicReport",
     "Unconfirmed",
+    "action",
+    "agent",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "AgentHost": "host",
+        "Connector": "sync",
+        "Fleet": "sync",
+        "Middleware": "sync",
+        "action": "agents",
+        "agent": "agents",
+    },
+)

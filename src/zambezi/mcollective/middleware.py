@@ -347,8 +347,8 @@ class MiddlewareShell:
         return [
             ("connections", len(engine.sessions), transport.options.limits.connections),
             ("topics", len(engine.topics), engine.bounds.topics),
-            ("octets, to a client", transport.longest_queue, transport.send_bytes),
-            ("octets, above full queues", self._pressure.reserved, engine.bounds.reserve_bytes),
+            ("outgoing", transport.longest_queue, transport.send_bytes),
+            ("reserve", self._pressure.reserved, engine.bounds.reserve_bytes),
         ]
 
     # Time

@@ -17,7 +17,7 @@ from typing import Final
 from zambezi.server.errors import KeyDirectoryError
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.keyring import Keyring
-from zambezi.zmtp.keys import KeyPair, read_pair
+from zambezi.zmtp.keys import KeyFileError, KeyPair, read_pair
 from zambezi.zmtp.security import CurveServer
 
 SECRET: Final = "server.key"  # noqa: S105 - the name of a file
@@ -60,6 +60,15 @@ class KeyDirectory:
             group_key=read_pair(group).secret if group.exists() else b"",
             mesh=read_pair(mesh) if mesh.exists() else None,
         )
+
+    def replaced_in(self, path: Path) -> list[str]:
+        """Return the files whose secret keys are not those that the server uses: it reads them when it is started."""
+        try:
+            now = self.read(path)
+        except (KeyDirectoryError, KeyFileError) as error:
+            return [str(error)]
+        pairs = ((SECRET, self.pair, now.pair), (GROUP, self.group_key, now.group_key), (MESH, self.mesh, now.mesh))
+        return [str(path / name) for name, before, after in pairs if before != after]
 
     @property
     def problems(self) -> list[str]:

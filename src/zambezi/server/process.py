@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
+from pathlib import Path
 from typing import Final
 
+from zambezi.server.config.quantity import in_bytes
+
 BEAT: Final = 0.25  # seconds between measurements of the event loop
+ENOUGH: Final = 1.1  # times the wanted space that must be free until a disk is no longer low
 _DECAY: Final = 0.99  # factor of the worst value at each measurement
 
 
@@ -70,3 +75,34 @@ class SyncLatency:
             self.mean = (seconds - took) / (count - known)
             self.worst = max(self.mean, self.worst * _DECAY)
             self._before = count, seconds
+
+
+class DiskSpace:
+    """The free space of the disk with the data, and whether there is too little of it.
+
+    A disk that was low needs a tenth more than wanted to be well again. So a size near the limit does not fill the log.
+    """
+
+    def __init__(self, data: str, wanted: int) -> None:
+        self._data = Path(data)
+        self._is_low = False
+        self.wanted = wanted  # bytes; 0 is no limit
+        self.free: int | None = None  # bytes; None if the server has no data, or the disk does not answer
+
+    def measure(self) -> None:
+        """Ask the system for the free space."""
+        try:
+            self.free = shutil.disk_usage(self._data).free
+        except OSError:
+            self.free = None
+        else:
+            self._is_low = self.free < self.wanted * (ENOUGH if self._is_low else 1)
+
+    @property
+    def problems(self) -> list[str]:
+        """The reason why the server is not ready; empty if enough space is free. The text does not have the size."""
+        if not self._is_low:
+            return []
+        wanted = in_bytes(self.wanted)
+        danger = "when it is full, publishers wait; free some space, or keep fewer messages"
+        return [f"the disk with {self._data} has less free space than min_free = {wanted}: {danger}"]

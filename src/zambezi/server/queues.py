@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The length of a queue, and its bound."""
+    """The length of a queue, and its bound. Its name is one word: metrics have it as a label.
 
+    `outgoing` is in bytes (messages that wait for one client), and so are `unwritten` (messages of one stream that wait
+    for the disk) and `reserve` (messages above the full queues of all clients). The others are counts.
+    """
+
+    service: str
     queue: str
     length: int
     bound: int
@@ -25,7 +30,7 @@ def queues_of(server: Server) -> list[Queue]:
     """Return all queues of a server."""
     services = {"zeps": server.broker, "mcollective": server.middleware, "zre": server.node}
     return [
-        Queue(f"{name} {queue}", length, bound)
+        Queue(name, queue, length, bound)
         for name, service in services.items()
         if service is not None
         for queue, length, bound in service.queues

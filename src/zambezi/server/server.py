@@ -26,7 +26,7 @@ from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
 from zambezi.server.mirrors import ServerMirror, mirrors_of
-from zambezi.server.process import LoopLag, SyncLatency, raise_descriptor_limit
+from zambezi.server.process import DiskSpace, LoopLag, SyncLatency, raise_descriptor_limit
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
@@ -71,6 +71,7 @@ class Server:
         self.keys: KeyDirectory | None = None
         self.loop_lag = LoopLag()
         self.sync_latency = SyncLatency()
+        self.disk = DiskSpace(self.config.server.data, self.config.server.min_free)
         self.started = time.time()
         self._stack = AsyncExitStack()
 
@@ -132,6 +133,7 @@ class Server:
             store=store_of(zeps.store, zeps.endpoint),
         )
         self.broker = await stack.enter_async_context(broker)
+        self.disk.measure()
         self.endpoints["zeps"] = _bound(("zeps", "endpoint"), broker.bind, zeps.endpoint)
         local = broker.bind(LOCAL.format(id(self)))
         self.mirrors = mirrors_of(zeps.mirrors, local, broker.engine.is_here)
@@ -229,13 +231,17 @@ class Server:
             self.broker.set_policies(default, policies)
             self.broker.engine.make_missing(policies)
             self.broker.engine.apply_rules()
-        differ = [*_differences(self.config, config), *self._unapplied(config)]
+        differ = [*_differences(self.config, config), *self._unapplied(config), *self._replaced_keys()]
         self.config = dataclasses.replace(
             self.config,
             rules=config.rules,
             zeps=dataclasses.replace(self.config.zeps, journal=config.zeps.journal, streams=config.zeps.streams),
         )
         return differ
+
+    def _replaced_keys(self) -> list[str]:
+        """Return the files with secret keys that are not those that the server uses."""
+        return self.keys.replaced_in(Path(self.config.server.keys)) if self.keys is not None else []
 
     def _unapplied(self, config: Config) -> Iterator[str]:
         """Yield the multicast groups that the running broker does not have."""
@@ -256,7 +262,7 @@ class Server:
             for stream in self.broker.engine.streams
             if stream.held or stream.journal.failed
         ]
-        return [*held, *self.broker.problems]
+        return [*self.disk.problems, *held, *self.broker.problems]
 
     def _look(self) -> list[str]:
         """Measure the disk, and return the troubles for the log: services that cannot do their work, and ignored keys.
@@ -265,6 +271,7 @@ class Server:
         """
         if self.broker is not None:
             self.sync_latency.update(self.broker.syncs, self.broker.sync_seconds)
+            self.disk.measure()
         behind = [mirror.trouble for mirror in self.mirrors if mirror.trouble]
         return [*self.problems, *behind, *(self.keys.problems if self.keys is not None else [])]
 
@@ -329,7 +336,7 @@ def _differences(before: Config, after: Config) -> Iterator[str]:
     """Yield the keys that differ among those that are read only at the start."""
     for section in dataclasses.fields(Config):
         old, new = getattr(before, section.name), getattr(after, section.name)
-        if section.name == "rules":
+        if section.name in ("rules", "pipelines"):
             continue
         for one in dataclasses.fields(old):
             is_reloaded = section.name == "zeps" and one.name in ("journal", "streams")
@@ -341,7 +348,7 @@ def store_of(store: StoreConfig, endpoint: str) -> StoreOptions | None:
     """Return the object store of the broker, or None if the configuration has none."""
     if not store.url:
         return None
-    log = LogSettings(commit=store.commit, chunk=store.chunk)
+    log = LogSettings(commit=store.commit, chunk=store.chunk, grace=store.grace)
     return StoreOptions(
         url=store.url,
         options=store.options,

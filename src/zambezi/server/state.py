@@ -7,7 +7,6 @@ Clients decide how many streams, topics and peers there are, and how long their 
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -65,7 +64,8 @@ def state_of(server: Server) -> dict[str, Any]:
         "endpoints": dict(server.endpoints),
         "version": __version__,
         "process": {**usage, "loop_lag": server.loop_lag.lag, "loop_lag_worst": server.loop_lag.worst},
-        "disk_free": _disk_free(server),
+        "disk_free": server.disk.free,
+        "disk_wanted": server.disk.wanted,
         "queues": [dataclasses.asdict(queue) for queue in queues_of(server)],
         "problems": server.problems[:ROWS],
         "zeps": _zeps(server),
@@ -73,16 +73,6 @@ def state_of(server: Server) -> dict[str, Any]:
         "zre": _zre(server),
         "log": _log(server),
     }
-
-
-def _disk_free(server: Server) -> int | None:
-    """Return the free bytes of the disk with the data, or None if the server has no data."""
-    if server.broker is None:
-        return None
-    try:
-        return shutil.disk_usage(server.config.server.data).free
-    except OSError:
-        return None
 
 
 def _zeps(server: Server) -> dict[str, Any] | None:
@@ -156,10 +146,15 @@ def _client(session: Session) -> dict[str, object]:
     return {**row, "patterns": patterns[:SOME]} if isinstance(patterns, list) else row
 
 
-def _named(stream: BrokerStream) -> dict[str, int]:
-    """Return the lag of each named reader, if the stream has few of them."""
+def _named(stream: BrokerStream) -> dict[str, dict[str, float]]:
+    """Return how far each named reader is behind in messages and seconds, if the stream has few of them."""
     readers = stream.readers
-    return {state.name: readers.lag_of(state.position) for state in readers.all()} if len(readers) <= READERS else {}
+    if len(readers) > READERS:
+        return {}
+    return {
+        state.name: {"lag": readers.lag_of(state.position), "behind": readers.seconds_behind(state)}
+        for state in readers.all()
+    }
 
 
 def _shared(stream: BrokerStream) -> dict[str, dict[str, object]]:

@@ -5,6 +5,15 @@ spark = session()
 spark.read.format("zeps").option("path", "data").option("stream", "readings").load().show()
 """
 
-from zambezi.spark.sessions import register, session
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zambezi.lazy import exports
+
+if TYPE_CHECKING:
+    from zambezi.spark.sessions import register, session
 
 __all__ = ["register", "session"]
+
+__getattr__ = exports(__name__, dict.fromkeys(__all__, "sessions"))

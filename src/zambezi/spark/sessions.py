@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from zambezi.spark.java import find_java
 from zambezi.spark.plan import CORES
@@ -20,6 +21,7 @@ from zambezi.spark.source import ZepsDataSource
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
+_REMOTE_FORMATS: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()  # by session of Spark Connect
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SETTINGS: Final[Mapping[str, str]] = {
     # Rows pass between Python and the JVM through a Unix socket, which is faster than TCP.
@@ -51,18 +53,34 @@ def add_format(spark: SparkSession, source: type[DataSource]) -> None:
 
     Spark looks for a data source in the session that was last used by the thread, which can be another one.
     """
+    if is_remote():
+        _add_remote_format(spark, source)
+        return
     if not _has_format(spark, source.name()):
         spark.dataSource.register(source)
-    with suppress(AttributeError, PySparkException):  # Spark Connect has no JVM here
-        java: Any = spark._jvm
-        java.SparkSession.setActiveSession(spark._jsparkSession)
+    java: Any = spark._jvm
+    java.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _add_remote_format(spark: SparkSession, source: type[DataSource]) -> None:
+    """Add a data source to a session of Spark Connect. The server tells only by an error that it has none."""
+    known = _REMOTE_FORMATS.setdefault(spark, set())
+    if source.name() in known:
+        return
+    try:
+        spark.read.format(source.name()).schema("stream string").load().schema  # noqa: B018 - the server looks it up
+    except PySparkException as error:
+        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+            raise
+        spark.dataSource.register(source)
+    known.add(source.name())
 
 
 def _has_format(spark: SparkSession, name: str) -> bool:
     try:
         state = spark._jsparkSession.sessionState()
         return bool(state.dataSourceManager().dataSourceExists(name))
-    except (AttributeError, PySparkException, Py4JError):  # Spark Connect has no JVM here
+    except (AttributeError, Py4JError):
         return False
 
 
@@ -92,8 +110,11 @@ def session(
     """Return a session that has the format `zeps`. `settings` adds Spark settings, or overrides the defaults.
 
     Without a `master`, it is the one that `spark-submit` gives, or all cores of this machine. `zambezi.spark.java`
-    finds a Java. The Python workers use the interpreter of this program.
+    finds a Java. The Python workers use the interpreter of this program. A `master` such as `sc://host:15002` is a
+    server of Spark Connect: it needs no Java here, and has its own Python, in which Zambezi must be installed.
     """
+    if master is not None and master.startswith("sc://"):
+        return _remote_session(master, settings or {})
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise `spark-submit` has already started Java
         os.environ["JAVA_HOME"] = find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -105,4 +126,13 @@ def session(
     cores = cluster_cores(master or "", settings or {})
     if cores is not None:
         os.environ[CORES] = str(cores)  # the processes that plan queries inherit it
+    return register(builder.getOrCreate())
+
+
+def _remote_session(server: str, settings: Mapping[str, str]) -> SparkSession:
+    """Return a session of Spark Connect. The other settings are those of the server."""
+    builder = SparkSession.builder.remote(server)
+    ours = {setting: value for setting, value in SETTINGS.items() if setting.startswith("spark.sql.")}
+    for setting, value in {**ours, **settings}.items():
+        builder = builder.config(setting, value)
     return register(builder.getOrCreate())

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from zambezi.spark.backend import Found, Request, SequenceRange, SizeIndex, StreamState
 from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.errors import ConnectionLost, MovedAway
+from zambezi.spark.offsets import Position
 from zambezi.zmtp.security import Security
 
 _PAUSE: Final = 0.2  # seconds before the brokers are asked again which of them has a stream
@@ -87,6 +88,19 @@ class SharedBackend:
 
     def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
         return self._of_each(positions, BrokerBackend.times_after)
+
+    def note_positions(self, reader: str, positions: Mapping[str, Position]) -> dict[str, str]:
+        """Set the positions of a named reader, by stream. Return why the brokers refuse some, if they do."""
+
+        def note_all() -> dict[str, str]:
+            owners = self._owners_of(positions)
+            refused: dict[str, str] = {}
+            for endpoint in dict.fromkeys(owners.values()):
+                part = {stream: one for stream, one in positions.items() if owners[stream] == endpoint}
+                refused |= self._at(endpoint).note_positions(reader, part)
+            return refused
+
+        return self._until_answered(note_all)
 
     def _of_each(
         self, values: Mapping[str, int], ask: Callable[[BrokerBackend, Mapping[str, int]], dict[str, int]]

@@ -6,6 +6,7 @@ stores and serves the streams, on asyncio.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from zambezi.lazy import exports
@@ -22,9 +23,13 @@ from zambezi.zeps.errors import (
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker import Broker
+    from zambezi.zeps.client.arguments import Since
     from zambezi.zeps.client.batch import Message, MessageBatch
     from zambezi.zeps.journal import Policy
     from zambezi.zeps.sync import Client
+
+# A program that has not configured logging gets no output.
+logging.getLogger("zambezi.zeps").addHandler(logging.NullHandler())
 
 __all__ = [
     "Broker",
@@ -38,6 +43,7 @@ __all__ = [
     "PatternError",
     "Policy",
     "QueueFull",
+    "Since",
     "TimedOut",
     "ZepsError",
 ]
@@ -50,5 +56,6 @@ __getattr__ = exports(
         "Message": "client.batch",
         "MessageBatch": "client.batch",
         "Policy": "journal",
+        "Since": "client.arguments",
     },
 )

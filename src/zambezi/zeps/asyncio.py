@@ -26,7 +26,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Self, TypeVar, Unpack
 
 from zambezi.zeps.administration.asyncio import Administration, wake_on_change
 from zambezi.zeps.client.arguments import (
@@ -73,6 +73,9 @@ from zambezi.zmtp.face import go_on
 __all__ = ["Client", "Stream", "Subscription"]
 
 _DEFAULT: Final = "default"
+T = TypeVar("T")
+
+WORTH_ASKING: Final = 1.0  # seconds that a caller has waited, after which a broker is asked why
 _AT_ONCE: Final = 64  # messages that a program can publish in a row before the event loop runs
 _NOTHING: Final = "no message arrived"
 
@@ -87,7 +90,17 @@ class Client(Administration):
     """A client of a broker. Make it with `connect`, and close it with `async with`, or `close()`.
 
     The client connects in the background, once for each stream that it publishes to and for each subscription, and
-    connects again whenever a connection is lost. See docs/streams.md for all options.
+    connects again whenever a connection is lost. The options of `connect`, all by keyword:
+
+    security    NULL by default, or `CurveClient`
+    heartbeat   ZMTP's: it notices a broker that is gone without closing the connection
+    backoff     the pauses between attempts to connect
+    bound       bytes that are published and not confirmed, for each stream
+    on_full     what `publish` does at that bound: "wait", "raise" or "drop-oldest"
+    largest     bytes of a message
+    window      bytes that are received and not read, for each subscription
+    linger      seconds that `close` waits for confirmations
+    group_key   the key of sealed multicast groups
     """
 
     def __init__(self, endpoint: AwaitableEndpoint, **options: Unpack[ClientArguments]) -> None:
@@ -122,13 +135,13 @@ class Client(Administration):
         return self._find()
 
     def stream(self, name: str, **options: Unpack[StreamArguments]) -> Stream:
-        """Return the stream of that name. Give options only in the first call for a stream."""
+        """Return the stream of that name. Give options only in the first call for a stream, or after its `close`."""
         return self._waiter.call(self._stream, name, options)
 
     def _stream(self, name: str, options: StreamArguments) -> Stream:
         self._check_open()
         stream = self._streams.get(name)
-        if stream is None:
+        if stream is None or stream._closed:
             stream = self._streams[name] = Stream(self, check_stream_name(name), options)
         elif options:
             raise ZepsError(
@@ -227,7 +240,7 @@ class Stream:
     async def _publish(self, key: Key, body: bytes, timeout: float | None) -> None:
         crowded = len(self._engine.pieces) >= 2 * POSTS
         if not self._waiter.call(self._try_publish, key, body):
-            await self._waiter.until(
+            await self._until(
                 lambda: self._try_publish(key, body) or None, timeout, f"there was no room in {self.name!r}"
             )
         self._turns += 1
@@ -250,7 +263,7 @@ class Stream:
         while done < len(given):
             attempt = partial(go_on, connection.publish_many, given, done)
             problem = f"there was no room for {len(given) - done} of {len(given)} messages"
-            done = await self._waiter.until(attempt, timeout, problem)
+            done = await self._until(attempt, timeout, problem)
         await self._waiter.breathe()
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -269,7 +282,19 @@ class Stream:
             connection.check_open()
             return None
 
-        await self._waiter.until(attempt, timeout, f"not all messages of {self.name!r} were confirmed")
+        await self._until(attempt, timeout, f"not all messages of {self.name!r} were confirmed")
+
+    async def _until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
+        """Wait for room or for a confirmation. If there is none in time, ask the broker why: its disk can be full."""
+        try:
+            return await self._waiter.until(attempt, timeout, what)
+        except TimedOut as error:
+            connection = self._connection
+            can_ask = connection is not None and connection.granted and timeout is not None and timeout >= WORTH_ASKING
+            held = await self._client._why_held(self.name) if can_ask else ""
+            if held:
+                raise TimedOut(f"{error}; the broker keeps them waiting: {held}") from None
+            raise
 
     async def resumed(self, timeout: float | None = None) -> int:
         """Return how many messages the stream had of this publisher before this program began to publish.

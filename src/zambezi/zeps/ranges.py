@@ -19,6 +19,7 @@ from zambezi.zeps.messages import Publish
 LIST: Final = "list"  # the states of streams
 CUT: Final = "cut"  # the sizes of parts of a stream
 READ: Final = "read"  # messages
+NOTE: Final = "note"  # how far a program has read a stream
 
 # Answers
 STATES: Final = b"states"
@@ -34,6 +35,7 @@ REPLACED: Final = "replaced"  # the stream has another incarnation
 VANISHED: Final = "vanished"  # there is no such stream
 MOVED: Final = "moved"  # another broker has the stream, at `endpoint`; empty if none has it at this moment
 FORBIDDEN: Final = "forbidden"
+REFUSED: Final = "refused"  # the position cannot be noted
 UNREADABLE: Final = "unreadable"  # the journal is damaged, or the disk fails
 
 _BLOCK: Final = Struct(">QQI")

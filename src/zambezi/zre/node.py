@@ -499,5 +499,5 @@ class NodeShell:
             ("peers", len(self.engine.peers), self.options.max_peers),
             ("events", len(self.events), EVENTS_WAITING),
             *([("tuples", len(self._hub.tuples), bounds.TUPLES)] if self._hub is not None else []),
-            ("octets, to a peer", transport.longest_queue, transport.send_bytes),
+            ("outgoing", transport.longest_queue, transport.send_bytes),
         ]

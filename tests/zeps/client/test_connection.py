@@ -9,10 +9,10 @@ import pytest
 
 from tests.zeps.faces import QUICK, TCP, bodies, fill
 from tests.zeps.scripted import Scripted
-from tests.zmtp.waiting import PATIENCE, in_loop
+from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.errors import BrokerError
+from zambezi.zeps.errors import BrokerError, TimedOut
 from zambezi.zeps.messages import Attach, Deliver, Detach, DetachOk, Invalid, Ping, PingOk, Publish
 
 
@@ -125,3 +125,40 @@ async def test_commands_between_deliveries_are_handled() -> None:
         await broker.expect(PingOk, who)
         await broker.expect(PingOk, who)
         await broker.expect(Detach, who)
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+@in_loop
+async def test_a_client_without_a_broker_warns_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("zambezi.zeps.client.connection.QUIET", 0.01)
+    async with Scripted() as broker:
+        free = broker.endpoint
+    async with Client.connect(free, backoff=QUICK, linger=0) as client:
+        stream = client.stream("s")
+        await stream.publish("k", b"1")
+        await eventually(lambda: warnings_in(caplog))
+        with pytest.raises(TimedOut):
+            await stream.close(0.1)
+    [warning] = warnings_in(caplog)
+    assert f"waiting for a broker: this client is not connected to {free}" in warning
+
+
+@in_loop
+async def test_a_client_warns_again_when_the_broker_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("zambezi.zeps.client.connection.QUIET", 0.01)
+    async with Scripted() as broker, Client.connect(broker.endpoint, backoff=QUICK, linger=0) as client:
+        stream = client.stream("s")
+        await stream.publish("k", b"1")
+        await broker.attached()
+        broker.cut()
+        caplog.clear()
+        await eventually(lambda: warnings_in(caplog))  # it is connected again, and the stream is not confirmed
+        with pytest.raises(TimedOut):
+            await stream.close(0)

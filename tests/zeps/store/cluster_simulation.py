@@ -20,13 +20,14 @@ from typing import Final
 from uuid import UUID
 
 from tests.zeps.store.positions_simulation import Acknowledged, Readers, Violation
-from tests.zeps.store.simulation import CALM, Clock, Faults, Message, Network, Store, messages_of
+from tests.zeps.store.simulated_store import CALM, Clock, Faults, Network, Store
+from tests.zeps.store.simulation import Message, messages_of
 from zambezi.zeps.block import deliver
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.store.catalog import make_stream
-from zambezi.zeps.store.chunk import Kind, piece_of, unpack_object
+from zambezi.zeps.store.chunk import Kind, piece_of, unpack_footer, unpack_object
 from zambezi.zeps.store.cluster import Back, Cluster, Cut, Expected, Found, Located
 from zambezi.zeps.store.commands import Answer
 from zambezi.zeps.store.members import leave
@@ -327,7 +328,7 @@ class ClusterClient:
 class ClusterWorld:
     """Everything, and the invariants."""
 
-    def __init__(self, seed: int = 0, brokers: int = 3, faults: Faults = CALM) -> None:
+    def __init__(self, seed: int = 0, brokers: int = 3, faults: Faults = CALM, pause: float = 0.2) -> None:
         self.chance = random.Random(seed)
         self.clock = Clock()
         self.store = Store(self.clock)
@@ -345,7 +346,7 @@ class ClusterWorld:
             for number in range(2)
         ]
         for client in self.clients:
-            self.every(0.2, client.step)
+            self.every(pause, client.step)
         self.every(0.8, self._acknowledge)
 
     def start(self) -> ClusterBroker:
@@ -396,7 +397,7 @@ class ClusterWorld:
         """Return how many messages of a stream were confirmed."""
         return sum(client.stored for client in self.clients if client.stream == name)
 
-    def run(self, seconds: float = 60.0) -> ClusterWorld:
+    def run(self, seconds: float = 40.0) -> ClusterWorld:
         """Run with faults for some time, and then without; check all invariants."""
         self.every(2.0, self._disturb)
         self.run_for(seconds)
@@ -404,11 +405,39 @@ class ClusterWorld:
         self.faults = CALM
         for broker in self.brokers:
             broker.network.faults = CALM
-        self.run_for(50.0)
+        self._run_until(50.0, lambda: self._is_settled)
         self.is_over = True
-        self.run_for(10.0)
+        self._run_until(10.0, lambda: self._is_done)
         self.check()
         return self
+
+    def _run_until(self, seconds: float, condition: Callable[[], bool]) -> None:
+        """Run until a condition holds, and not longer than some time."""
+        end = self.clock.now + seconds
+        while self.clock.now < end and not condition():
+            self.run_for(0.5)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether all brokers know each other, and each stream is at its home, and only there."""
+        ids = {broker.id for broker in self.brokers}
+        return all(
+            not broker.is_stalled and {member.id for member in broker.cluster.roll.members} == ids
+            for broker in self.brokers
+        ) and all(
+            [one.cluster.roll.home(name) == one.cluster.roll.member(one.id) for one in self._owners(name)] == [True]
+            for name in STREAMS
+        )
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether all messages are confirmed and acknowledged."""
+        return all(client.stored == client.sent for client in self.clients) and all(
+            self.readers[name].is_done(owner.served[name].log.last) for name in STREAMS for owner in self._owners(name)
+        )
+
+    def _owners(self, name: str) -> list[ClusterBroker]:
+        return [broker for broker in self.brokers if broker.is_alive and name in broker.served]
 
     def _disturb(self) -> None:
         """Do something bad to a broker."""
@@ -432,7 +461,7 @@ class ClusterWorld:
     def check(self) -> None:
         for name in STREAMS:
             log = self.log_of(name)
-            owners = [broker for broker in self.brokers if broker.is_alive and name in broker.served]
+            owners = self._owners(name)
             if len(owners) != 1:
                 raise Violation(f"{name} is served by {[one.endpoint for one in owners]} when all faults have ended")
             self.readers[name].check(len(log))
@@ -455,9 +484,9 @@ class ClusterWorld:
         chunks: dict[int, bytes] = {}
         for key, octets in self.store.accepted:
             if key.startswith(self.places[name].chunks):
-                chunk = unpack_object(octets, key)
-                if chunk.footer.kind is Kind.DATA and chunks.setdefault(chunk.footer.number, octets) != octets:
-                    raise Violation(f"chunk {chunk.footer.number} was put twice with different messages")
+                footer = unpack_footer(octets, key)
+                if footer.kind is Kind.DATA and chunks.setdefault(footer.number, octets) != octets:
+                    raise Violation(f"chunk {footer.number} was put twice with different messages")
         log: dict[int, Message] = {}
         for number in sorted(chunks):
             chunk = unpack_object(chunks[number], str(number))

@@ -105,6 +105,10 @@ class Readers:
         is_whole = self.chance.random() < 0.2
         when_stored(known.note_done(chosen, is_whole), lambda: self.kept.update(chosen))
 
+    def is_done(self, last: int) -> bool:
+        """Return whether all messages of a stream are acknowledged."""
+        return self.confirmed == last and len(self.kept) == last
+
     def check(self, last: int) -> None:
         """Check that all messages of a stream are read, when the faults have ended."""
         missing = set(range(1, last + 1)) - self.kept

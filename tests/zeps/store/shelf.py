@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tests.zeps.store.simulation import Clock, Message, Store, messages_of
+from tests.zeps.store.simulated_store import Clock, Store
+from tests.zeps.store.simulation import Message, messages_of
 from zambezi.zeps.block import deliver
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import Count

@@ -11,6 +11,7 @@ stream from each other at random. Publishers count their messages, and subscribe
 - every subscriber, and every reader without a broker, saw a prefix of the log;
 - publishes and reads are linearizable (see `history`);
 - a message whose acknowledgement was confirmed does not come again (see `positions_simulation`);
+- messages that an operator has removed are not read again, and all others are (see `trimming_simulation`);
 - when the faults end, a broker owns the stream again, and messages are confirmed.
 """
 
@@ -19,167 +20,32 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush, nsmallest
+from functools import cached_property
 from itertools import count as count_from
 from typing import Final
 
 from tests.zeps.store.history import History
 from tests.zeps.store.positions_simulation import Acknowledged, Readers, Violation
+from tests.zeps.store.simulated_store import CALM, LATEST, TIMEOUT, Clock, Network, Store
+from tests.zeps.store.trimming_simulation import Trims, check_tidy, highest_beginning
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.errors import OutOfRange, ZepsError
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.layout import DELIVER_LEAST, sequence_of
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.store.chunk import Kind, Piece, piece_of, unpack_footer, unpack_object
-from zambezi.zeps.store.commands import (
-    DONE,
-    EXISTS,
-    MISSING,
-    Answer,
-    Compute,
-    Delete,
-    Failed,
-    Get,
-    List,
-    Names,
-    Procedure,
-    Put,
-    Request,
-    StoredObject,
-)
+from zambezi.zeps.store.commands import Answer, List, Procedure, Request, StoredObject
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.runner import Runner
 from zambezi.zeps.store.stream_log import Ended, LogSettings, Owned, State, Stored, StreamLog
 from zambezi.zeps.store.takeover import Prepared, prepare
+from zambezi.zeps.store.view import View
 
 PLACE: Final = StreamPlace.of("prices")
-PAGE: Final = 3  # objects in a page of a LIST
-TIMEOUT: Final = 1.0  # seconds after which a broker gives a request up; the request may arrive later
-LATEST: Final = 10.0  # seconds that a request can be under way
+PATIENCE: Final = 2.0  # seconds after which a subscriber asks another broker
 MICRO: Final = 1_000_000
 Message = tuple[bytes, int]  # a publisher, and the number of its message
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """How often the world misbehaves: probabilities, for each request or each step of a broker."""
-
-    lost: float = 0.06  # a request that never arrives
-    unanswered: float = 0.06  # a request that is executed, and whose answer is lost
-    late: float = 0.12  # a request or an answer that takes very long
-    repeated: float = 0.05  # a put that arrives a second time, much later
-
-
-CALM: Final = Faults(0, 0, 0, 0)
-
-
-class Clock:
-    """Virtual time: what is scheduled runs in order."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._queue: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = count_from()
-
-    def after(self, seconds: float, action: Callable[[], object]) -> None:
-        heappush(self._queue, (self.now + seconds, next(self._order), action))
-
-    def run_until(self, time: float) -> None:
-        while self._queue and self._queue[0][0] <= time:
-            self.now, _, action = heappop(self._queue)
-            action()
-        self.now = max(self.now, time)
-
-
-class Store:
-    """The object store itself: it executes requests at once and in order."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.objects: dict[str, tuple[bytes, float]] = {}
-        self.accepted: list[tuple[str, bytes]] = []  # every object that was ever put
-
-    def execute(self, request: Put | Get | Names | Delete | Compute) -> Answer:
-        if isinstance(request, Compute):
-            return request.run()
-        if isinstance(request, Put):
-            if request.create and request.key in self.objects:
-                return EXISTS
-            self.objects[request.key] = (request.octets, self._clock.now)
-            self.accepted.append((request.key, request.octets))
-            return DONE
-        if isinstance(request, Get):
-            found = self.objects.get(request.key)
-            if found is None:
-                return MISSING
-            stop = None if request.length is None else request.start + request.length
-            return found[0][request.start : stop]
-        if isinstance(request, Names):
-            inside = [
-                key.removeprefix(request.prefix + "/") for key in self.objects if key.startswith(request.prefix + "/")
-            ]
-            return sorted({key.partition("/")[0] for key in inside if "/" in key})
-        for key in request.keys:
-            self.objects.pop(key, None)
-        return DONE
-
-    def page(self, prefix: str, after: str) -> list[StoredObject]:
-        keys = nsmallest(PAGE, [key for key in self.objects if after < key and key.startswith(prefix)])
-        return [StoredObject(key, len(self.objects[key][0]), self.objects[key][1]) for key in keys]
-
-
-class Network:
-    """The way of one broker to the store."""
-
-    def __init__(self, clock: Clock, store: Store, chance: random.Random) -> None:
-        self._clock = clock
-        self._store = store
-        self._chance = chance
-        self.faults = Faults()
-
-    def send(self, request: Request, answer: Callable[[Answer], object]) -> None:
-        """Execute a request some time later, or never, and call `answer` once."""
-        waiting = [answer]
-
-        def give(value: Answer) -> None:
-            if waiting:
-                waiting.pop()(value)
-
-        self._clock.after(TIMEOUT, lambda: give(Failed("timeout")))
-        if isinstance(request, List):
-            self._clock.after(self._delay(), lambda: self._list(request, [], give))
-            return
-        if isinstance(request, Compute):
-            self._clock.after(0.0, lambda: give(request.run()))
-            return
-        if self._happens(self.faults.lost):
-            return
-        self._clock.after(self._delay(), lambda: self._execute(request, give))
-        if isinstance(request, Put) and self._happens(self.faults.repeated):
-            self._clock.after(self._late(), lambda: self._store.execute(request))
-
-    def _execute(self, request: Put | Get | Names | Delete | Compute, give: Callable[[Answer], object]) -> None:
-        found = self._store.execute(request)
-        if not self._happens(self.faults.unanswered):
-            self._clock.after(self._delay(), lambda: give(found))
-
-    def _list(self, request: List, found: list[StoredObject], give: Callable[[Answer], object]) -> None:
-        page = self._store.page(request.prefix + "/", found[-1].key if found else "")
-        found += page
-        if len(page) < PAGE:
-            self._clock.after(self._delay(), lambda: give(found))
-        elif not self._happens(self.faults.lost):
-            self._clock.after(self._delay(), lambda: self._list(request, found, give))
-
-    def _delay(self) -> float:
-        return self._late() if self._happens(self.faults.late) else self._chance.uniform(0.001, 0.05)
-
-    def _late(self) -> float:
-        return self._chance.uniform(0.05, 1.0) if self._chance.random() < 0.7 else self._chance.uniform(1, LATEST)
-
-    def _happens(self, probability: float) -> bool:
-        return probability > 0 and self._chance.random() < probability
 
 
 class Broker:
@@ -258,6 +124,7 @@ class Broker:
                 self._confirmations.clear()
                 self.acknowledged = Acknowledged(self.log)
                 self.world.readers.note_owner(self.acknowledged)
+                self.world.trims.note_owner(self.log)
             elif isinstance(event, Stored):
                 for ticket in [ticket for ticket in self._confirmations if ticket <= event.ticket]:
                     for confirm in self._confirmations.pop(ticket):
@@ -286,6 +153,9 @@ class Broker:
 
     def sweep(self, keep: int) -> None:
         self.call(lambda: self.log.sweep(keep, None))
+
+    def trim(self) -> None:
+        self.call(lambda: self.world.trims.step(self.log, self._when_stored) if self.log.is_owner else None)
 
     def release(self) -> None:
         self.call(self.log.release)
@@ -340,6 +210,7 @@ def read_after(after: int) -> Procedure[tuple[int, list[tuple[int, Message]]]]:
     reader = LogReader(PLACE)
     yield from reader.refresh()
     found: list[tuple[int, Message]] = []
+    after = max(after, reader.first - 1)
     while True:
         try:
             piece = yield from reader.read(after, 400)
@@ -408,26 +279,38 @@ class Subscriber:
     world: World
     seen: dict[int, Message] = field(default_factory=dict)
     last: int = 0
+    waits_until: float = 0.0
 
     def step(self) -> None:
         broker = self.world.some_broker()
-        if broker is not None:
-            begun = self.world.clock.now
+        begun = self.world.clock.now
+        if broker is not None and begun >= self.waits_until:
+            self.waits_until = begun + PATIENCE
             after = self.last
             broker.call(lambda: broker.read(after, lambda result: self._note(*result, begun)))
 
     def _note(self, last: int, found: list[tuple[int, Message]], begun: float) -> None:
+        self.waits_until = 0.0
         for sequence, message in found:
             if self.seen.setdefault(sequence, message) != message:
                 raise Violation(f"sequence {sequence} was {self.seen[sequence]}, and is {message} now")
         self.last = max(self.last, last)
+        self.world.trims.note_read([sequence for sequence, _ in found], begun)
         self.world.history.read(last, begun, self.world.clock.now)
 
 
 class World:
     """Everything, and the invariants."""
 
-    def __init__(self, seed: int, *, keep: int | None = None, deletes: bool = False, acknowledges: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        keep: int | None = None,
+        deletes: bool = False,
+        acknowledges: bool = True,
+        trims: bool = False,
+    ) -> None:
         self.chance = random.Random(seed)
         self.clock = Clock()
         self.store = Store(self.clock)
@@ -438,11 +321,14 @@ class World:
             segment=self.chance.choice([300, 2000]),
             chunks=self.chance.choice([2, 3, 5]),
             snapshot=self.chance.choice([0.0, 10.0]),  # whether chunks become segments as they are
+            grace=self.chance.choice([0.0, 1.0]) if trims else 0.0,
         )
         self.history = History()
         self.is_over = False
         self.keep = keep
         self.acknowledges = acknowledges  # whether there are named readers and a group
+        self.is_trimmed = trims  # whether operators trim the stream
+        self.trims = Trims(self.chance, lambda: self.clock.now)
         self.deletes = deletes  # whether brokers delete the stream, too
         self._ids = count_from(1)
         self.brokers = [Broker(self, next(self._ids)) for _ in range(3)]
@@ -455,7 +341,7 @@ class World:
         owners = [broker for broker in alive if broker.log.is_owner]
         return self.chance.choice(owners or alive) if alive else None
 
-    def run(self, seconds: float = 12.0) -> World:
+    def run(self, seconds: float = 8.0) -> World:
         """Run with faults for some time, and then without; check all invariants."""
         self._every(0.3, self._disturb)
         for publisher in self.publishers:
@@ -471,9 +357,11 @@ class World:
         self.clock.run_until(seconds + LATEST + TIMEOUT)  # late requests arrive
         self.is_waiting = False
         self._every(0.5, self._heal)
-        self.clock.run_until(self.clock.now + 2)
+        self.clock.run_until(self.clock.now + 1)
         self.is_over = True
-        self.clock.run_until(self.clock.now + 8)
+        end = self.clock.now + 8
+        while self.clock.now < end and not self._is_done:
+            self.clock.run_until(self.clock.now + 0.5)
         self._check()
         return self
 
@@ -518,12 +406,26 @@ class World:
             broker.sweep(self.keep)
         elif choice < 0.75 and self.deletes:
             broker.call(broker.log.delete)
+        elif choice < 0.9 and self.is_trimmed:
+            broker.trim()
 
     def _heal(self) -> None:
         """Let owners check that they are, and let a live broker take a stream without an owner."""
         owners = [broker for broker in self.brokers if broker.log.is_owner]
         for broker in owners or [self.chance.choice(self.brokers)]:
             broker.call(broker.take if not owners else broker.check)
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether all messages are confirmed, read and acknowledged. They must be, some time after the last fault."""
+        owner = next((broker for broker in self.brokers if broker.log.is_owner), None)
+        last = owner.log.last if owner is not None else 0
+        return (
+            owner is not None
+            and all(publisher.confirmed == publisher.sent for publisher in self.publishers)
+            and all(subscriber.last == last for subscriber in self.subscribers)
+            and (not self.acknowledges or self.readers.is_done(last))
+        )
 
     def _check(self) -> None:
         log = self._true_log()
@@ -542,7 +444,7 @@ class World:
             if log and subscriber.last != max(log) and not self._deletion:
                 raise Violation(f"a reader came to {subscriber.last} of {max(log)} only, when all faults had ended")
             # Whoever reads a stream while it is deleted may find its end only.
-            is_kept = self.keep is None and not self._deletion
+            is_kept = self.keep is None and not self._deletion and not self.is_trimmed
             if is_kept and list(subscriber.seen) != list(range(1, len(subscriber.seen) + 1)):
                 raise Violation("a reader missed messages")
         for (name, number), sequence in self.history.confirmed.items():
@@ -556,8 +458,22 @@ class World:
         self._check_readable(log)
         if self.acknowledges:
             self.readers.check(len(log))
+        if self.is_trimmed:
+            self._check_tidy()
 
-    @property
+    def _check_tidy(self) -> None:
+        """Let a new broker take the stream: it finds all that others have left behind, and removes it."""
+        broker = Broker(self, next(self._ids))
+        broker.take()
+        for _ in range(8):
+            self.clock.run_until(self.clock.now + 1)
+            broker.call(lambda: broker.log.sweep(None, None))
+        self.clock.run_until(self.clock.now + 1)
+        view = View.of(*(self._execute_now(List(prefix)) for prefix in (PLACE.chunks, PLACE.segments)))
+        tail = [unpack_footer(self.store.objects[PLACE.chunk(one.number)][0], "a chunk") for one in view.tail]
+        check_tidy(view, [footer.last for footer in tail if footer.count], view.beginning.first)
+
+    @cached_property
     def _deletion(self) -> int:
         """The number of the chunk that deletes the stream; 0 if there is none."""
         chunks = (unpack_footer(octets, key) for key, octets in self.store.accepted if key.startswith(PLACE.chunks))
@@ -583,9 +499,9 @@ class World:
         chunks: dict[int, bytes] = {}
         for key, octets in self.store.accepted:
             if key.startswith(PLACE.chunks):
-                chunk = unpack_object(octets, key)
-                if chunk.footer.kind is Kind.DATA and chunks.setdefault(chunk.footer.number, octets) != octets:
-                    raise Violation(f"chunk {chunk.footer.number} was put twice with different messages")
+                footer = unpack_footer(octets, key)
+                if footer.kind is Kind.DATA and chunks.setdefault(footer.number, octets) != octets:
+                    raise Violation(f"chunk {footer.number} was put twice with different messages")
         log: dict[int, Message] = {}
         for number in sorted(chunks):
             chunk = unpack_object(chunks[number], str(number))
@@ -599,7 +515,8 @@ class World:
         found = dict(self.execute(read_all(0)))
         first = min(found, default=len(log) + 1)
         wanted = {sequence: message for sequence, message in log.items() if sequence >= first}
-        if found != wanted or (self.keep is None and first > 1 and log):
+        begins = min(highest_beginning([key for key, _ in self.store.accepted]), len(log) + 1)
+        if found != wanted or first < begins or (self.keep is None and first > begins and log):
             raise Violation(f"{len(found)} messages can be read from {first} on, and the log has {len(log)}")
 
     def execute(self, procedure: Procedure[list[tuple[int, Message]]]) -> list[tuple[int, Message]]:

@@ -5,6 +5,7 @@ const KEPT = 180; // samples kept for the charts, one per second; the server sen
 const FEW = 8; // rows of a result that are shown until the user asks for all
 const $ = (id) => document.getElementById(id);
 let state = null;
+let connected = false;
 let view = "overview";
 let chosen = null; // the UUID of the selected node of the mesh
 const past = { time: [], rate: [], lag: [] };
@@ -235,7 +236,7 @@ function drawStreams() {
   const owned = elsewhere.length > 0 || streams.some((one) => one.owner);
   const row = (one) => [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), number(one.rate),
     spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
-    one.readers ? element("span", { title: Object.entries(one.named).map(([name, lag]) => `${name}: ${number(lag)} behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
+    one.readers ? element("span", { title: Object.entries(one.named).map(([name, one]) => `${name}: ${number(one.lag)} messages, ${number(one.behind)} s behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
     one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
     one.held ? pill(one.held, "held") : pill(one.multicast || one.sync), ...(owned ? [one.owner ? `${one.owner} (here)` : "here"] : [])];
   const other = (one) => [element("span", {}, ...escaped(one.stream)), "-", "-", "-", "-", "-", "-", "-", "-", pill(one.sync), one.owner || "none"];
@@ -396,10 +397,21 @@ function tailStream(id) {
   follow();
 }
 
+// Every view says what is wrong: a lost connection, or the reasons why the server is not ready.
+function drawAlert() {
+  const problems = connected ? state.problems : ["the console does not answer, and is asked again; the page shows its last state"];
+  const status = !connected ? "no connection" : problems.length ? "not ready" : "live";
+  $("link").className = status === "live" ? "up" : "down";
+  if ($("link").textContent !== status) $("link").textContent = status;
+  const shown = problems.slice(0, 3).join("\n") + (problems.length > 3 ? `\nand ${number(problems.length - 3)} more: see /readyz` : "");
+  if ($("alert").textContent !== shown) $("alert").replaceChildren(...escaped(shown)); // a screen reader reads each change aloud
+  $("alert").hidden = !problems.length;
+}
+
 function received(event) {
   state = JSON.parse(event.data);
-  $("link").className = "up";
-  $("link").textContent = "live";
+  connected = true;
+  drawAlert();
   past.time.push(state.time);
   past.rate.push(state.zeps?.totals.rate || 0);
   past.lag.push(state.process.loop_lag * 1000);
@@ -449,7 +461,10 @@ const before = await (await fetch("api/history")).json();
 for (const name of Object.keys(past)) past[name] = before[name];
 for (const [id, values] of Object.entries(before.streams)) rates.set(id, values);
 const live = new EventSource("api/live");
-live.onerror = () => { $("link").className = "down"; $("link").textContent = "no connection, retrying"; };
+live.onerror = () => {
+  connected = false;
+  drawAlert();
+};
 live.onmessage = (event) => {
   received(event);
   if (live.onmessage !== received) show(location.hash.slice(1));

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         place,
         read,
         show,
+        value,
     )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "place",
     "read",
     "show",
+    "value",
 ]
 
 __getattr__ = exports(__name__, dict.fromkeys(__all__, "settings"))

@@ -24,6 +24,7 @@ from zambezi.server.config.consistency import contradictions
 from zambezi.server.config.lines import KeyLines, KeyPath
 from zambezi.server.config.quantity import QuantityError, in_bytes, in_seconds, octets, seconds
 from zambezi.server.errors import ConfigError
+from zambezi.spark.limits import Limits
 from zambezi.zeps.journal.policy import AGES, COUNTS, SIZES
 
 
@@ -77,6 +78,12 @@ class ServerConfig:
     keys: str = _note("the key directory (server.key, allowed/); if set, every service uses CURVE", "")
     log: Literal["auto", "text", "json"] = _note("the log format; auto: text on a terminal, else JSON lines", "auto")
     level: Literal["debug", "info", "warning", "error"] = _note("the lowest level that is logged", "info")
+    min_free: int = _note(
+        "the free space of the disk with data below which the server is not ready; 0: no limit",
+        256 << 20,
+        "octets",
+        (0, 1 << 50),
+    )
     max_unfinished: int = _note(
         "the maximum size of all messages together that have arrived in part only", 128 << 20, "octets", _LARGE
     )
@@ -100,6 +107,12 @@ class StoreConfig:
         (1, 60),
     )
     chunk: int = _note("the size of messages that one put has at most", 8 << 20, "octets", (64 << 10, 1 << 30))
+    grace: float = _note(
+        "how long messages that were removed from a stream can still be read without a server, by whoever has begun",
+        3600.0,
+        "seconds",
+        (0, 30 * 24 * 3600),
+    )
     copies: str = _note(
         "the name under which streams with another sync are copied; auto: the machine and the port; off: no copies",
         "auto",
@@ -250,6 +263,7 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     console: ConsoleConfig = field(default_factory=ConsoleConfig)
     rules: list[Rule] = field(default_factory=list)
+    pipelines: Limits = field(default_factory=Limits)
 
     @property
     def own_streams(self) -> frozenset[str]:
@@ -284,6 +298,19 @@ def parse(text: str, name: str = "zambezi.toml") -> Config:
     if reader.mistakes:
         raise ConfigError(reader.mistakes)
     return config
+
+
+def value(table: type, key: str, text: str, name: str) -> Any:
+    """Parse one setting of a table that is given as a text, such as on a command line. `name` stands for the file."""
+    try:
+        given: object = json.loads(text)
+    except ValueError:
+        given = text
+    reader = _Reader("", name)
+    read = reader.table(table, {key: given}, ())
+    if reader.mistakes:
+        raise ConfigError(reader.mistakes)
+    return getattr(read, key)
 
 
 def place(file: Path, path: KeyPath) -> str:
@@ -386,9 +413,16 @@ class _Reader:
         return self.mistake(path, f"{path[-1]} must be {wanted}, not {_shown(value)}")
 
     def _plain(self, hint: Any, value: object, path: KeyPath) -> Any:
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
         if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
             return value
-        wanted = {bool: "true or false", int: "a number", str: f'a text in quotes, as in {path[-1]} = "..."'}[hint]
+        wanted = {
+            bool: "true or false",
+            int: "a number",
+            float: "a number",
+            str: f'a text in quotes, as in {path[-1]} = "..."',
+        }[hint]
         return self.mistake(path, f"{path[-1]} must be {wanted}, not {_shown(value)}")
 
     def _unknown(self, path: KeyPath, known: Mapping[str, object]) -> None:
@@ -400,7 +434,7 @@ class _Reader:
         bounds = metadata.get("bounds")
         if bounds is None or value is _WRONG or bounds[0] <= value <= bounds[1]:
             return value
-        shown = _AMOUNTS.get(metadata["kind"], "{:d}".format)
+        shown = _AMOUNTS.get(metadata["kind"], str)
         return self.mistake(path, f"{path[-1]} must be {shown(bounds[0])} to {shown(bounds[1])}, not {shown(value)}")
 
     def mistake(self, path: KeyPath, problem: str) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -25,6 +24,7 @@ from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.reading import groups_of, rows_of_file, sorted_files
 from zambezi.spark.lake.table import LakeTable
 from zambezi.spark.lake.writing import AddedFile, write_files
+from zambezi.spark.plan import default_cores
 from zambezi.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def table_options(place: Place, **others: str) -> dict[str, str]:
     return {"place": place.uri, "secretOptions": json.dumps(place.options), **others}
 
 
-def _place(options: Mapping[str, str]) -> Place:
-    return Place(options["place"], json.loads(options["secretOptions"]))
+def _place(options: Mapping[str, str], name: str = "place") -> Place:
+    return Place(options[name], json.loads(options["secretOptions"]))
 
 
 @dataclass
@@ -57,17 +57,18 @@ class LakeDataSource(DataSource):
         return NAME
 
     def reader(self, schema: StructType) -> TableReader:
-        return TableReader(_place(self.options), schema, int(self.options["tasks"]))
+        return TableReader(_place(self.options), schema, int(self.options.get("tasks", default_cores())))
 
     def writer(self, schema: StructType, overwrite: bool) -> FileWriter:
-        return FileWriter(_place(self.options), Path(self.options["note"]))
+        return FileWriter(_place(self.options), _place(self.options, "notes"), self.options["note"])
 
 
 class FileWriter(DataSourceArrowWriter):
     """A writer that adds no file to a table: the driver does."""
 
-    def __init__(self, place: Place, note: Path) -> None:
+    def __init__(self, place: Place, notes: Place, note: str) -> None:
         self._place = place
+        self._notes = notes
         self._note = note
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -77,7 +78,7 @@ class FileWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave the list of files in the note."""
         files = [asdict(file) for one in messages if isinstance(one, Written) for file in one.files]
-        self._note.write_text(json.dumps(files))
+        self._notes.put(self._note, json.dumps(files).encode())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave the files to a vacuum."""

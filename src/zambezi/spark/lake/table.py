@@ -37,6 +37,7 @@ from zambezi.spark.lake.writing import DATE, AddedFile
 
 OWN: Final = "_zambezi"  # readers of Delta and of Parquet ignore names that begin with an underscore
 STATE: Final = f"{OWN}/state"
+NOTES: Final = f"{OWN}/notes"  # lists of new files
 APP: Final = "zambezi"
 COMPACTION: Final = "zambezi-compaction"
 GROWING: Final = "each batch adds to this table"
@@ -62,6 +63,9 @@ class State:
     octets: int = 0
     watermark: int = 0
     total: int = 0  # rows of all batches
+    total_late: int = 0
+    seconds: float = 0.0  # that the batch took
+    read_up_to: float = 0.0  # all messages before this time (seconds since 1970) have been read; 0 if unknown
     window: float = 0.0  # seconds, if rows are sums by window
     pattern: str = ""  # of the keys, if only some messages are read
     vacuumed: int = 0
@@ -102,6 +106,17 @@ class LakeTable:
         self._number = self._table.transaction_version(APP)
         self._state = None if self._number is None else self._read_state(self._number)
 
+    def look(self) -> State | None:
+        """Read the current version, and return the state after its last batch."""
+        if not self.exists:
+            self._open()
+            return self._state
+        self.refresh()
+        number = self._table.transaction_version(APP)
+        if number is not None and number != self._number:
+            self._state, self._number = self._read_state(number), number
+        return self._state
+
     def refresh(self) -> None:
         """Read the current version. The state stays that of the last batch that this run has seen or added."""
         with explained(self.place.uri):
@@ -124,6 +139,11 @@ class LakeTable:
     @property
     def exists(self) -> bool:
         return self._table is not None
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline that writes the table."""
+        return str(self._table.metadata().name).removeprefix("zambezi ")
 
     @property
     def version(self) -> int:

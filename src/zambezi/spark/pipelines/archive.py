@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, uncached, utc_date
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
 
 COLUMNS: Final = (
     "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string, key_bytes binary"
@@ -51,7 +52,7 @@ def contents(table: DataFrame) -> DataFrame:
             sql.min("timestamp").alias("from"),
             sql.max("timestamp").alias("to"),
         )
-        .orderBy("stream", "from")
+        .orderBy(sql.desc("missing"), "stream", "from")
     )
 
 
@@ -60,11 +61,30 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     return (Report("archive-streams", "Archive: streams", contents(table)),)
 
 
+def judge(found: Found, settings: Settings) -> Verdict:
+    """Judge an archive: it must have every sequence from the first to the last of a stream."""
+    streams = found["archive-streams"].records()
+    reasons = [
+        Reason(
+            about=row["stream"],
+            kind="missing",
+            text=f"{row['stream']} misses {counted(row['missing'], 'message')} from {row['first']} to {row['last']}",
+            since=f"{row['incarnation']} {row['missing']}",
+            values={"missing": row["missing"], "incarnation": row["incarnation"]},
+        )
+        for row in streams
+        if row["missing"] > settings.limits.archive.missing
+    ]
+    messages = sum(row["messages"] for row in streams)
+    return Verdict.of(ARCHIVE.name, reasons, f"{counted(len(streams), 'stream')}, {counted(messages, 'message')}")
+
+
 ARCHIVE: Final = Pipeline(
     name="archive",
     summary="streams to a Delta table, by date, each message once",
     reduce=reduce,
     reports=reports,
+    judge=judge,
     columns=COLUMNS,
     reported=("stream", "incarnation", "sequence", "timestamp"),
     streams={"streamPattern": ""},

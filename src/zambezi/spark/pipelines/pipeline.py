@@ -1,29 +1,35 @@
-"""The definition of a pipeline: a name, and three functions from tables to tables.
+"""The definition of a pipeline: a name, three functions from tables to tables, and a function that judges.
 
     messages --prepare--> events --reduce--> a table that grows with each batch --reports--> small tables for people
+    small tables --judge--> a verdict
 
 `prepare` decodes messages, row by row. `reduce` turns events into the rows of a Delta table: sums by window, or the
 events themselves. It is applied to each batch separately, whether the batch is all messages, the messages since the
-last run, or those of the last ten seconds. So its sums are partial: a reader of the table adds up the rows with the
-same window and key. This is why pipelines work the same way in batch and streaming: there is no state between batches
-that could be lost or grow, and a late event is added to its window. Spark's own aggregation, which keeps sums until a
-watermark passes, gives each row once. But it does not show the newest windows, never closes the last window of a stream
-that falls silent, and drops late events. Here the watermark only says which windows can still grow; events that are
-later than it allows are counted, and kept all the same.
+last run, or those of the last ten seconds. So its sums are partial: a reader adds up the rows with the same window and
+key, until `zambezi.spark.lake.sums` has done so in the table. This is why pipelines work the same way in batch and
+streaming: there is no state between batches that could be lost or grow, and a late event is added to its window.
+Spark's own aggregation, which keeps sums until a watermark passes, gives each row once. But it does not show the newest
+windows, never closes the last window of a stream that falls silent, and drops late events. Here the watermark only says
+which windows can still grow; events that are later than it allows are counted, and kept all the same.
 
 `reports` turns the table into small tables for people. It always runs as a batch query, over a table that is small
 compared with the messages. It passes tables that several reports use through `cache`, so that they can be computed
-once.
+once. `judge` reads the rows of the reports, and says whether they are healthy: see `verdict`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
+
+from zambezi.spark.limits import Limits
+
+if TYPE_CHECKING:
+    from zambezi.spark.pipelines.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class Settings:
     flapping: float = 600.0
     patience: float = 60.0  # a node that does not answer a request within this time is silent
     read_up_to: float = 0.0  # all messages before this time (since 1970) have been read; 0 if unknown
+    is_partial: bool = False  # whether only some keys of the streams are read
+    limits: Limits = field(default_factory=Limits)  # which results are healthy
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,12 @@ def as_they_are(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: 
     return messages
 
 
+class Judge(Protocol):
+    """A function from the rows of the reports, by name, to the verdict."""
+
+    def __call__(self, found: Mapping[str, Rows], settings: Settings) -> Verdict: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A pipeline: how to turn messages into a table, and the table into reports."""
@@ -77,6 +91,7 @@ class Pipeline:
     summary: str
     reduce: Callable[[DataFrame, Settings], DataFrame]
     reports: Reports
+    judge: Judge
     columns: str  # the schema of the table as DDL, without the column `date`, by which it is partitioned
     prepare: Callable[[DataFrame, Settings], DataFrame] = as_they_are
     reported: tuple[str, ...] = ()  # the columns that reports need; empty: all
@@ -84,6 +99,7 @@ class Pipeline:
     streams: Mapping[str, str] = field(default_factory=dict)  # source options that select streams, unless the user does
     time: str = "timestamp"  # the column of the events from which the watermark is computed
     windowed: bool = False  # whether the rows of the table are sums by window
+    sums: Mapping[str, str] = field(default_factory=dict)  # how to add up partial sums: sum, min or max of a column
     incremental: bool = False  # whether each run continues where the last one ended, even without --incremental
     live: bool = True  # whether the table is small enough for reports after every batch
 
@@ -133,6 +149,10 @@ class Rows:
     rows: list[list[Any]]
     more: bool  # whether the table has more rows
     numbers: frozenset[str]  # the columns that are numbers
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def rows_of(frame: DataFrame, limit: int) -> Rows:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as sql
 
 from zambezi.spark.lake.place import Place
 from zambezi.spark.pipelines.pipeline import Report, Rows, rows_of
+from zambezi.spark.pipelines.verdict import Verdict
 
 MAX_ROWS: Final = 500  # of a file; the console reads files of at most a megabyte
 
@@ -32,14 +33,23 @@ class Result:
             "title": self.title,
             "columns": [f"{name}#" if name in found.numbers else name for name in found.columns],
             "rows": [["" if cell is None else cell for cell in row] for row in found.rows],
-            "notes": list(self.notes),
+            "notes": [*self.notes, *self._limit()],
             "more": found.more,
         }
+
+    def _limit(self) -> list[str]:
+        return [f"only the first {len(self.found.rows):,} rows"] if self.found.more else []
 
 
 def compute(reports: Sequence[Report], limit: int = MAX_ROWS) -> list[Result]:
     """Compute reports."""
     return [Result(one.name, one.title, rows_of(one.frame, limit), one.notes) for one in reports]
+
+
+def with_verdict(results: Sequence[Result], verdict: Verdict) -> list[Result]:
+    """Return the results, and the verdict as one of them, the first."""
+    title = f"{verdict.pipeline}: {verdict.lines(1)[0]}"
+    return [Result(f"{verdict.pipeline}-verdict", title, verdict.rows(), tuple(verdict.lines()[1:])), *results]
 
 
 def save(results: Sequence[Result], place: Place) -> None:
@@ -48,7 +58,7 @@ def save(results: Sequence[Result], place: Place) -> None:
         place.put(f"{one.name}.json", json.dumps(one.document(), default=str).encode())
 
 
-def publish(reports: Sequence[Report], options: Mapping[str, str], now: datetime | None = None) -> None:
+def publish_reports(reports: Sequence[Report], options: Mapping[str, str], now: datetime | None = None) -> None:
     """Publish the rows of reports to a stream. `options` are the options of the sink.
 
     The key of a message is the name of the report. The body is the row as JSON, with the time of the report in

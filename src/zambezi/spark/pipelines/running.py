@@ -9,42 +9,48 @@ There are three kinds of runs:
 The last two go on from the state of the table. A run that was killed is continued where it was, and each message counts
 once: `zambezi.spark.lake.table` says how. Spark's own checkpoint is in a temporary directory of the driver, for as long
 as the run lasts: the table knows how far the streams are read.
+
+Under Spark Connect, the driver is another program, perhaps on another machine, which runs `Batches` in a process of its
+own. So this module learns from the table what became of a batch.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as sql
+from pyspark.sql.utils import is_remote
 
 from zambezi.spark.errors import SparkError
-from zambezi.spark.lake.compaction import KEEP_HOURS, compact, is_vacuum_due
-from zambezi.spark.lake.frames import arrow_schema, struct, table_frame, write_frame
+from zambezi.spark.lake.frames import table_frame
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
+from zambezi.spark.lake.sums import add_up
 from zambezi.spark.lake.table import LakeTable, State
-from zambezi.spark.lake.writing import AddedFile
+from zambezi.spark.options import parse_time
+from zambezi.spark.pipelines.batches import Batches
+from zambezi.spark.pipelines.checkpoints import new_checkpoint
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
+from zambezi.spark.pipelines.results import Result
+from zambezi.spark.pipelines.verdict import Verdict
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _STREAM_OPTIONS: Final = frozenset({"stream", "streams", "streamPattern"})
 _START_OPTIONS: Final = frozenset({"startingSequence", "startingTimestamp"})
 _END_OPTIONS: Final = frozenset({"endingSequence", "endingTimestamp"})
 _RETAINED: Final = "spark.sql.streaming.minBatchesToRetain"
-PLANNED: Final = 5.0  # seconds between the planning of a batch and the call with its rows, at most
+_LOOKS: Final = 1.0  # seconds between two looks at a table that another process writes
+_PYTHON_ERROR: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]+: )?zambezi\.[\w.]+\.\w+: (.+)$", re.MULTILINE)
 
 
@@ -89,28 +95,32 @@ class Run:
             self.options |= pipeline.streams
         root = f"{out.rstrip('/')}/{pipeline.table}" if pipeline.table else out
         self.place = Place(root, store_options)
-        self._lake: LakeTable | None = None
         self._clock = clock
         self._began = clock()
-        self._progress = Progress()
+        self._batches = self._new_batches()
+        self._before = State(-1)  # the state of the table before this run
+        self._replaced: State | None = None  # the result of `once`
+        self._looked = -math.inf
         self._query: StreamingQuery | None = None
-        self._checkpoint: Path | None = None  # of the query that runs
-        self._failure: Exception | None = None  # of a batch: Spark cuts off the cause
         self._cached_frames: list[DataFrame] = []
         self._read_up_to = 0.0
+        self._reported = self.settings  # of the last reports
 
     @property
     def lake(self) -> LakeTable:
         """The table as this run knows it."""
-        if self._lake is None:
-            self._lake = LakeTable(self.place, self.pipeline.name)
-        return self._lake
+        return self._batches.lake
+
+    def _new_batches(self) -> Batches:
+        is_open = not _END_OPTIONS & self.options.keys()
+        pattern = self.options.get("pattern", "")
+        return Batches(self.pipeline, self.settings, self.place, pattern, new_checkpoint(), is_open, self._clock)
 
     # The three kinds of runs
 
     def once(self) -> Progress:
         """Process all messages as a batch, and replace the table."""
-        self._lake = None
+        self._batches = self._new_batches()
         if self.lake.exists and not self.lake.is_replaced:
             raise TableError(
                 f"{self.place} grows with a streaming query: continue that (--incremental, --follow), or choose "
@@ -119,41 +129,44 @@ class Run:
         self._set_read_up_to(time.time())
         messages = self.spark.read.format("zeps").options(**self.options).load()
         with plain_errors():
-            self._replace(self.pipeline.prepare(messages, self.settings))
+            self._replaced = self._batches.replace_all(self.pipeline.prepare(messages, self.settings))
         return self.progress()
 
     def catch_up(self) -> Progress:
         """Process the messages since the last run."""
         query = self.start(follow=False)
         self.wait(query)
+        self.add_up()
         return self.progress()
 
     def start(self, *, follow: bool, every: float = 0.0) -> StreamingQuery:
         """Start the query. `every` is the time between batches in seconds; with 0, each batch starts at once."""
-        self._lake = self._failure = None
+        self._batches = self._new_batches()
         if self.lake.is_replaced:
             raise TableError(
                 f"{self.place} was written by a run over all messages: choose another directory, or remove this one to "
                 "start again"
             )
+        self._before = self.lake.state or State(-1)
         options = self._positions()
         self._set_read_up_to(time.time())
         messages = self.spark.readStream.format("zeps").options(**options).load()
-        self._checkpoint = Path(tempfile.mkdtemp(prefix="zambezi-checkpoint-"))
         writer = (
             self.pipeline.prepare(messages, self.settings)
             .writeStream.queryName(f"{self.pipeline.name}")
-            .option("checkpointLocation", self._checkpoint.as_uri())
-            .foreachBatch(self._process_batch)
+            .option("checkpointLocation", self._batches.checkpoint.as_uri())
+            .foreachBatch(self._batches)
         )
         writer = writer.trigger(processingTime=f"{every} seconds") if follow else writer.trigger(availableNow=True)
         retained = self.spark.conf.get(_RETAINED)
         try:
+            if not is_remote():  # otherwise the checkpoint is on the machine of the server
+                self._batches.claim()
             self.spark.conf.set(_RETAINED, "2")  # the positions of many streams are large
             with plain_errors():
                 self._query = writer.start()
         except BaseException:
-            self._end()
+            self._batches.end()
             raise
         finally:
             self.spark.conf.set(_RETAINED, str(retained))
@@ -181,133 +194,65 @@ class Run:
                     return True
                 return bool(query.awaitTermination(timeout))  # type: ignore[arg-type] # it accepts fractions of seconds
         except PipelineError:
-            if self._failure is None:
+            failure = self._batches.failure
+            if failure is None:
                 raise
-            raise PipelineError(plain_message(self._failure)) from self._failure
+            raise PipelineError(plain_message(failure)) from failure
         finally:
             if not query.isActive:
-                self._end()
+                self._batches.end()
 
     def stop(self) -> None:
         """Stop the query. The next run repeats a batch that was not finished."""
         if self._query is not None:
             self._query.stop()
-        self._end()
+        self._batches.end()
 
-    def _end(self) -> None:
-        if self._checkpoint is not None:
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
-            self._checkpoint = None
-
-    # One batch
+    def add_up(self) -> None:
+        """Add up the partial sums of the table, so that each window and key has one row."""
+        if self.pipeline.sums and self.lake.exists:
+            self.lake.refresh()
+            add_up(self.lake, self.pipeline.sums, self._batches.dates)
 
     def _set_read_up_to(self, now: float) -> None:
         """Note that this run reads all messages journalled up to now, unless the options end before."""
         if not _END_OPTIONS & self.options.keys():
             self._read_up_to = now
-
-    def _process_batch(self, events: DataFrame, batch: int) -> None:
-        try:
-            self._add_batch(events, batch)
-        except Exception as error:
-            self._failure = error
-            raise
-
-    def _add_batch(self, events: DataFrame, batch: int) -> None:
-        self._set_read_up_to(time.time() - PLANNED)
-        last = self.lake.state
-        if last is not None and self.pipeline.windowed and last.window != self.settings.window:
-            raise TableError(
-                f"{self.place} has windows of {last.window:g} s, which cannot be combined with windows of "
-                f"{self.settings.window:g} s: use the same length, or choose another directory"
-            )
-        last = last or State(-1, vacuumed=round(time.time() * 1e6))
-        if is_vacuum_due(last.vacuumed):
-            self.lake.vacuum(KEEP_HOURS)
-            last = replace(last, vacuumed=round(time.time() * 1e6))
-        added = self._append(events, self._end_of(batch), last)
-        compact(self.lake, {one.date for one in added})
-
-    def _end_of(self, batch: int) -> dict[str, Any]:
-        """Return the positions in the streams after a batch, from the log that Spark writes before the batch."""
-        assert self._checkpoint is not None
-        _, _, offsets = (self._checkpoint / "offsets" / str(batch)).read_text().strip().split("\n")
-        found: dict[str, Any] = json.loads(offsets)
-        return found
-
-    def _append(self, events: DataFrame, offsets: dict[str, Any], before: State) -> list[AddedFile]:
-        began = self._clock()
-        self.lake.create(arrow_schema(self.pipeline.schema))
-        added, counts = self._write(events, before.watermark)
-        new_watermark = int(counts["newest"] or 0) - round(self.settings.delay * 1e6)
-        state = replace(
-            before,
-            batch=before.batch + 1,
-            offsets=offsets,
-            rows=int(counts["rows"]),
-            late=int(counts["late"]),
-            files=len(added),
-            octets=sum(one.size for one in added),
-            watermark=max(before.watermark, new_watermark, 0),
-            total=int(counts["rows"]) + before.total,
-            window=self.settings.window,
-            pattern=self.options.get("pattern", ""),
-        )
-        self.lake.append(added, state)
-        self._update_progress(state, self._clock() - began)
-        return added
-
-    def _replace(self, events: DataFrame) -> None:
-        began = self._clock()
-        self.lake.create(arrow_schema(self.pipeline.schema), replaced=True)
-        added, counts = self._write(events, 0)
-        self.lake.replace(added)
-        rows = int(counts["rows"])
-        watermark = max(0, int(counts["newest"] or 0) - round(self.settings.delay * 1e6))
-        batch = self._progress.batch + 1
-        self._update_progress(State(batch, rows=rows, watermark=watermark, total=rows), self._clock() - began)
-
-    def _write(self, events: DataFrame, watermark: int) -> tuple[list[AddedFile], dict[str, Any]]:
-        """Write the rows of a batch to files. Return them, and counts: all events, late ones, the newest time."""
-        time_of = sql.unix_micros(self.pipeline.time)
-        observation = Observation()
-        counted = events.observe(
-            observation,
-            sql.count(sql.lit(1)).alias("rows"),
-            sql.count(sql.when(time_of < watermark, 1)).alias("late"),
-            sql.max(time_of).alias("newest"),
-        )
-        schema = struct(self.pipeline.schema)
-        rows = self.pipeline.reduce(counted, self.settings)
-        added = write_frame(rows.select(*(sql.col(one.name).cast(one.dataType) for one in schema)), self.place)
-        # If there are no rows at all, Spark may skip the observation.
-        return added, observation.get if added else {"rows": 0, "late": 0, "newest": 0}
-
-    def _update_progress(self, done: State, took: float) -> None:
-        before = self._progress
-        self._progress = replace(
-            before,
-            batch=done.batch,
-            rows=before.rows + done.rows,
-            rate=done.rows / max(took, 1e-6),
-            late=before.late + done.late,
-            total=done.total,
-            watermark=done.watermark,
-        )
+        elif "endingTimestamp" in self.options:
+            with suppress(ValueError):  # each stream has its own
+                self._read_up_to = min(now, parse_time(self.options["endingTimestamp"]) / 1e6)
 
     # Progress and results
 
     def progress(self) -> Progress:
         """Return the progress, including the tasks that Spark is running now."""
-        tracker = self.spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        active = [stage for stage in stages if stage is not None]
-        return replace(
-            self._progress,
-            tasks=sum(stage.numTasks for stage in active),
-            tasks_done=sum(stage.numCompletedTasks for stage in active),
+        tasks, tasks_done = _running_tasks(self.spark)
+        before, state = self._before, self._state()
+        return Progress(
+            batch=state.batch,
+            rows=state.total - before.total,
+            rate=state.rows / max(state.seconds, 1e-6) if state.batch != before.batch else 0.0,
+            late=state.total_late - before.total_late,
+            total=state.total,
+            watermark=state.watermark,
+            tasks=tasks,
+            tasks_done=tasks_done,
             seconds=self._clock() - self._began,
         )
+
+    def _state(self) -> State:
+        """Return the state after the last batch: of this run, or of the run before if this one has none yet."""
+        if self._replaced is not None:
+            return self._replaced
+        query = self._query
+        if query is None:
+            return self._before
+        if is_remote():
+            now = self._clock()
+            if now - self._looked >= _LOOKS or not query.isActive:
+                self._looked = now
+                self.lake.look()
+        return self.lake.state or self._before
 
     def table(self) -> DataFrame:
         """Return the table in its present state: the columns that reports need."""
@@ -316,8 +261,22 @@ class Run:
     def reports(self) -> Sequence[Report]:
         """Return the reports on the present table. Tables that they share are cached until `release()`."""
         self.release()
-        settings = replace(self.settings, read_up_to=self._read_up_to)
-        return self.pipeline.reports(self._cache(self.table()), settings, self._cache)
+        self._reported = self._settings_of_run()
+        return self.pipeline.reports(self._cache(self.table()), self._reported, self._cache)
+
+    def judge(self, results: Sequence[Result]) -> Verdict:
+        """Return the verdict on the computed reports of the last call of `reports`."""
+        return self.pipeline.judge({one.name: one.found for one in results}, self._reported)
+
+    def _settings_of_run(self) -> Settings:
+        """Return the settings, with the time up to which messages are in the table."""
+        state = self._state()
+        is_newer = self._replaced is None and state.batch > self._before.batch
+        return replace(
+            self.settings,
+            read_up_to=state.read_up_to if is_newer else self._read_up_to,
+            is_partial=self.settings.is_partial or bool(self.options.get("pattern")),
+        )
 
     def _cache(self, frame: DataFrame) -> DataFrame:
         cached = frame.persist()
@@ -328,6 +287,16 @@ class Run:
         """Free the tables that reports share."""
         while self._cached_frames:
             self._cached_frames.pop().unpersist()
+
+
+def _running_tasks(spark: SparkSession) -> tuple[int, int]:
+    """Return the number of tasks of the stages that run now, and how many of them are done; 0 under Spark Connect."""
+    if is_remote():
+        return 0, 0
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    active = [stage for stage in stages if stage is not None]
+    return sum(stage.numTasks for stage in active), sum(stage.numCompletedTasks for stage in active)
 
 
 @contextmanager
@@ -346,9 +315,12 @@ def plain_message(error: BaseException) -> str:
     "there is no stream 'x'"
     >>> plain_message(ValueError("something else\\nat org.apache"))
     'something else'
+    >>> trace = "Traceback (most recent call last):\\n  File x, line 1\\n    y()\\nKeyError: 'z'\\n\\n\\tat org.apache"
+    >>> plain_message(ValueError(f"An exception was thrown from the Python worker:\\n{trace}"))
+    "KeyError: 'z'"
     """
     text = str(error)
-    ours = _OUR_ERROR.findall(text)
+    ours = _OUR_ERROR.findall(text) or _PYTHON_ERROR.findall(text)
     if ours:
         return str(ours[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

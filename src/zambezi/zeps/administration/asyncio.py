@@ -32,11 +32,13 @@ from zambezi.zeps.directory import (
     read_readers,
     read_streams,
 )
-from zambezi.zeps.errors import BrokerError, ClientClosed, TimedOut
+from zambezi.zeps.errors import BrokerError, ClientClosed, TimedOut, ZepsError
 from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zmtp.async_waiter import Waiter
 
 OTHERS: Final = 3.0  # seconds that another broker has to list its streams
+
+WHY: Final = 1.0  # seconds that a broker has to say why messages wait
 
 __all__ = ["Administration", "wake_on_change"]
 
@@ -89,6 +91,14 @@ class Administration:
             return read_streams((await self._question(STREAMS, 0, patience, lambda: endpoint)).bodies)
         except (BrokerError, TimedOut):
             return []
+
+    async def _why_held(self, stream: str) -> str:
+        """Return why the broker cannot append messages to a stream now; empty if it can, or does not say so soon."""
+        try:
+            question = await self._question(STREAMS, 0, WHY, pattern=f"exact:{stream}")
+        except ZepsError:
+            return ""
+        return next((one.held for one in read_streams(question.bodies) if one.stream == stream), "")
 
     async def brokers(self, timeout: float | None = None) -> list[BrokerInfo]:
         """Return the brokers that share an object store; raise `BrokerError` if the broker has none."""
@@ -170,9 +180,13 @@ class Administration:
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         return (await self._question(about, after, timeout)).bodies
 
-    async def _question(self, about: str, after: int, timeout: float | None, locate: Locate | None = None) -> Question:
+    async def _question(
+        self, about: str, after: int, timeout: float | None, locate: Locate | None = None, pattern: str = ""
+    ) -> Question:
         waiter = Waiter(timed_out=TimedOut)
-        question = Question(waiter.reactor, self._options, locate or self._locate, about, lambda _: None, after=after)
+        question = Question(
+            waiter.reactor, self._options, locate or self._locate, about, lambda _: None, pattern, after
+        )
         await self._answer(question, waiter, timeout, f"the broker did not answer about {about}")
         return question
 

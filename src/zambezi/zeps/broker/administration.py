@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.seeking import Sought
-from zambezi.zeps.broker.stored_stream import StoredStream
+from zambezi.zeps.broker.stored_stream import StoredStream, finish_when_safe
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import Absent, BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
@@ -149,14 +149,22 @@ class _Order:
 
     def _trim(self, done: Done) -> None:
         stream = self._stream("delete")
-        self._refuse_stored(stream)
         first = self._number("before") if "before" in self._content else self._first_at(stream.journal)
-        trim = partial(stream.journal.trim, first, self._engine.check_open)
-        self._engine.work_long(trim, partial(self._tell, f"trimmed before {first}", stream.name, done))
+        told = partial(self._tell, f"trimmed before {first}", stream.name, done)
+        if isinstance(stream, StoredStream):
+            stream.trim(first, partial(self._trim_cache, stream.journal, told))
+        else:
+            self._engine.work_long(partial(stream.journal.trim, first, self._engine.check_open), told)
+
+    def _trim_cache(self, journal: Journal, done: Done, error: ZepsError | None) -> None:
+        """Finish the trim of a stream in the store: its disk is a cache."""
+        if error is not None:
+            done(error)
+        else:
+            self._engine.work(journal.drop_trimmed, done)
 
     def _truncate(self, done: Done) -> None:
         stream = self._stream("delete")
-        self._refuse_stored(stream)
         after = self._number("after")
         journal = stream.journal
         if not journal.first - 1 <= after <= journal.last:
@@ -167,11 +175,8 @@ class _Order:
             raise BrokerError(f"{stream.name} is being trimmed: truncate it when that is done")
         told = partial(self._tell, f"truncated after {after}", stream.name, done)
         reason = f"an operator has cut off the messages after {after}"
-        self._engine.take_away(stream, reason, partial(journal.truncate, after), told, keep=True)
-
-    def _refuse_stored(self, stream: BrokerStream) -> None:
-        if isinstance(stream, StoredStream):
-            raise BrokerError(f"{stream.name} is in an object store: only its retention removes messages")
+        truncate = partial(self._engine.store.truncate, stream.name, after)
+        self._engine.take_away(stream, reason, truncate, told, keep=True)
 
     def _delete(self, done: Done) -> None:
         stream = self._stream("delete")
@@ -215,7 +220,7 @@ class _Order:
     def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
         told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
         if stream.is_shared:
-            _finish_when_safe(stream, told)
+            finish_when_safe(stream, told)
         else:
             self._engine.work(stream.journal.positions.sync, told)
 
@@ -261,23 +266,9 @@ class _Order:
     def _tell(self, what: str, name: str, done: Done, error: ZepsError | None) -> None:
         if error is None:
             user = printable(self._session.user or self._session.address)
-            _log.info("stream %s was %s by %s", printable(name), what, user or "this process")
+            fields = {"stream": name, "user": user}
+            _log.info("stream %s was %s by %s", printable(name), what, user or "this process", extra=fields)
         done(error)
-
-
-class _Finishing:
-    """An order whose changes are on their way to the store."""
-
-    def __init__(self, done: Done) -> None:
-        self._done = done
-
-    def refuse(self, reason: str) -> None:
-        self._done(BrokerError(reason))
-
-
-def _finish_when_safe(stream: BrokerStream, done: Done) -> None:
-    """Finish an order when the positions of a stream are safe."""
-    stream.readers.when_safe(_Finishing(done), partial(done, None))
 
 
 def _keep_settings(stream: BrokerStream, done: Done, error: ZepsError | None) -> None:
@@ -288,7 +279,7 @@ def _keep_settings(stream: BrokerStream, done: Done, error: ZepsError | None) ->
         except JournalError as problem:
             done(problem)
         else:
-            _finish_when_safe(stream, done)
+            finish_when_safe(stream, done)
     else:
         done(error)
 

@@ -271,8 +271,8 @@ class Broker:
         return [
             ("connections", len(engine.sessions), limits.connections),
             ("streams", len(streams), limits.streams),
-            ("octets that wait for the disk, of a stream", waiting, WAITING),
-            ("octets of answers, to a client", self._transport.longest_queue, self._transport.send_bytes),
+            ("unwritten", waiting, WAITING),
+            ("outgoing", self._transport.longest_queue, self._transport.send_bytes),
         ]
 
     @property

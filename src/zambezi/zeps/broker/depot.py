@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
@@ -34,10 +33,12 @@ from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copier import Copier, restore_copies
-from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle, take_log
-from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
+from zambezi.zeps.store.copying import StreamEnded, copy_stream, incarnation_of, take_log
+from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify, reachable
+from zambezi.zeps.store.removing import delete_stream, truncate_stream
 from zambezi.zeps.store.shell import ObjectStore
-from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
+from zambezi.zeps.store.stream_log import LogSettings, StreamLog
+from zambezi.zeps.store.truncation import clear_deleted
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.stored_stream import StoredStream
@@ -50,7 +51,6 @@ KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found coun
 MOST_KNOWN: Final = 10_000  # streams
 TAKEN_AT_ONCE: Final = 16  # streams
 TAKE_AGAIN: Final = 10.0  # seconds between two times that the broker takes the same stream from another one
-_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
 
@@ -170,6 +170,7 @@ class Depot(Store):
         try:
             owner, is_deleted = self.remote.run(find_owner(stream.place))
             if is_deleted:
+                self.remote.run(clear_deleted(stream.place))  # a broker that deleted it was perhaps killed
                 return {}
             server = None if owner == self._last_run else self.cluster.server_of(stream.name, owner)
             if server is not None:
@@ -195,6 +196,8 @@ class Depot(Store):
             self._update(stream, log, self.path / directory_of(name))
             self._load_positions(super().open(name), log)
             del self._unfinished[name]
+        except StreamEnded:
+            raise Moved from None  # clients look for it again
         except StoreError as error:
             raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
@@ -204,6 +207,7 @@ class Depot(Store):
 
     def _acquire(self, stream: StreamInStore, owner: bytes) -> StreamLog:
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
+        log.has_others = stream.has_others
         take_log(self.remote, log, prepared=self.preparations.take(stream))
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
@@ -412,6 +416,7 @@ class Depot(Store):
                 piece=self._piece,
             )
         )
+        journal.drop_trimmed()
         missing = [count for count in log.counts.states() if journal.counts.get(count.publisher) != count]
         if missing:
             journal.note_counts(missing, time.time())
@@ -435,10 +440,6 @@ class Depot(Store):
             journal = super().open(stream.name)
         return journal
 
-    def open_cache(self, name: str) -> None:
-        """Open the journal of a stream that this broker will perhaps take. Blocks."""
-        super().open(name)
-
     def _load_positions(self, journal: Journal, log: StreamLog) -> None:
         """Let the journal have the positions and the settings of the store, and no others."""
         journal.positions.load(log.positions.octets)
@@ -451,12 +452,22 @@ class Depot(Store):
         """Delete a stream, in the store first. Blocks. Its log is not run by the driver any more."""
         log = self._logs.pop(name, None)
         if log is not None:
-            log.delete()
-            settle(self.remote, log)
-            if log.state is not State.DELETED:
-                raise JournalError(f"stream {name!a} cannot be deleted: it is {log.state.value} in the store")
+            try:
+                delete_stream(self.remote, log, self.id)
+            except StoreError as error:
+                raise JournalError(f"stream {name!a} cannot be deleted: {error}") from error
             self._stored.discard(name)
         super().delete(name)
+
+    def truncate(self, name: str, last: int) -> None:
+        if self._logs.pop(name, None) is None:
+            super().truncate(name, last)
+            return
+        try:
+            self.take(truncate_stream(self.remote, name, self.id, last), b"")
+        except ZepsError as error:  # the stream is found in the store, and taken, when a client wants it
+            self._taken[name] = Moved()
+            raise JournalError(f"stream {name!a} was not truncated: {error}") from error
 
     def edit(self, name: str, changes: Mapping[str, object]) -> None:
         journal = self.opened(name)
@@ -517,9 +528,9 @@ class Depot(Store):
 
     def announce(self, endpoint: str) -> None:
         """Tell the other brokers an endpoint of this one."""
-        reachable = self.endpoint or _reachable(endpoint)
-        if reachable and reachable not in self.cluster.endpoints:
-            self.cluster.announce([*self.cluster.endpoints, reachable])
+        found = self.endpoint or reachable(endpoint)
+        if found and found not in self.cluster.endpoints:
+            self.cluster.announce([*self.cluster.endpoints, found])
             for stream in self._attached:
                 stream.owner = self._own_endpoint
 
@@ -579,14 +590,6 @@ class Depot(Store):
     def close(self) -> None:
         super().close()
         self.remote.close()
-
-
-def _reachable(endpoint: str) -> str:
-    """Return a bound endpoint as clients on other machines can use it; nothing if they cannot."""
-    if not endpoint.startswith("tcp://"):
-        return endpoint if endpoint.startswith("ipc://") else ""
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    return f"tcp://{gethostname() if host in _ANY else host}:{port}"
 
 
 def _refusal(error: ZepsError, text: str) -> ZepsError:

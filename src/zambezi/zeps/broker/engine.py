@@ -21,7 +21,7 @@ from zambezi.zeps.broker.depot import STORE, Depot
 from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
-from zambezi.zeps.broker.seeking import Seeking, Waiting
+from zambezi.zeps.broker.seeking import Seeking, Waiting, log_created, log_made
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shell import Shell
 from zambezi.zeps.broker.stored_stream import StoredStream
@@ -159,10 +159,10 @@ class Engine:
             return
         except (ZepsError, OSError) as error:
             self.unusable[name] = str(error)
-            _log.error("stream %s cannot be used: %s", printable(name), error)
+            _log.error("stream %s cannot be used: %s", printable(name), error, extra={"stream": name})
         else:
             for problem in stream.journal.problems:
-                _log.warning("stream %s: %s", printable(name), problem)
+                _log.warning("stream %s: %s", printable(name), problem, extra={"stream": name})
 
     # Streams
 
@@ -230,7 +230,7 @@ class Engine:
         """Disconnect the clients of a stream that another broker has taken, or that is damaged; serve it no more."""
         if self._streams.get(stream.name) is not stream:
             return
-        _log.warning("stream %s is lost: %s", printable(stream.name), reason)
+        _log.warning("stream %s is lost: %s", printable(stream.name), reason, extra={"stream": stream.name})
         if isinstance(stream, StoredStream) and stream.log.state is State.DEPOSED:
             self.drop_stream(stream, Moved())
             return
@@ -305,7 +305,8 @@ class Engine:
             raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
         self._count_new_stream(session, name)
         self.making[name] = [session]
-        self._work_for_new(name, {})(partial(self.store.make, name), partial(self.on_stream_made, name))
+        done = partial(log_created, name, session.user or session.address or "this process")
+        self._work_for_new(name, {})(partial(self.store.make, name), partial(self.on_stream_made, name, done=done))
         return None
 
     def _work_for_new(self, name: str, settings: Mapping[str, object]) -> Callable[[Callable[[], object], Done], None]:
@@ -330,7 +331,7 @@ class Engine:
         for name in names:
             if not self.is_known(name):
                 self.making[name] = []
-                done = partial(_log_made, name)
+                done = partial(log_made, name)
                 make = self._work_for_new(name, {})
                 make(partial(self.store.make, name), partial(self.on_stream_made, name, done=done))
 
@@ -359,7 +360,7 @@ class Engine:
     ) -> None:
         """Disconnect the clients of a stream, and do something with its journal; then open it again, if it is kept."""
         stream.flush()
-        if keep and stream.pending_bytes:
+        if keep and stream.pending_bytes and not stream.is_shared:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
         stream.readers.close()
         stream.groups.close()
@@ -368,7 +369,8 @@ class Engine:
         self.making[name] = []
         self.on_taken(stream)
         self._stop_stream(stream, reason)
-        self.work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
+        work = self.work_remote if stream.is_shared else self.work
+        work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
 
     def _on_stream_cut(self, name: str, problem: ZepsError | None, done: Done) -> None:
         """Serve the stream again, as it is now: also if it could not be cut."""
@@ -482,7 +484,11 @@ class Engine:
         for name, stream in self._streams.items():
             policy = self._policies.get(name) or changed(default, stream.journal.settings)
             if (policy.sync == STORE) != isinstance(stream, StoredStream):
-                _log.warning("stream %s is moved to the store, or from it, at the next start only", printable(name))
+                _log.warning(
+                    "stream %s is moved to the store, or from it, at the next start only",
+                    printable(name),
+                    extra={"stream": name},
+                )
                 policy = replace(policy, sync=stream.journal.policy.sync)
             stream.journal.policy = policy
 
@@ -542,7 +548,7 @@ class Engine:
             try:
                 self._maintain(stream, now)
             except (JournalError, OSError) as error:
-                _log.warning("stream %s: %s", stream.name, error)
+                _log.warning("stream %s: %s", printable(stream.name), error, extra={"stream": stream.name})
         if len(streams) > STREAMS_PER_TURN:
             self._shell.call_soon(partial(self._maintain_some, streams[STREAMS_PER_TURN:], now))
         else:
@@ -585,12 +591,3 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
-
-
-def _log_made(name: str, problem: ZepsError | None) -> None:
-    if problem is None:
-        _log.info("stream %s was created by the server", printable(name))
-    elif isinstance(problem, Moved):
-        _log.info("stream %s is at another broker: %s", printable(name), problem)
-    else:
-        _log.error("stream %s could not be created: %s", printable(name), problem)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from zambezi.zeps.journal import Store
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import latest_stream
 from zambezi.zeps.store.commands import Procedure
@@ -65,7 +66,7 @@ class Preparations:
             return
         end = found.prepared.end
         depot.make_cache(name, found.stream.settings, end.last + 1, incarnation_of(found.stream, end.incarnation))
-        depot.open_cache(name)
+        Store.open(depot, name)
         self._found[name] = found
         self._octets += found.size
 

@@ -234,3 +234,18 @@ class Seeking:
         """Return where another broker serves a stream that is not open here, as far as it has named it."""
         server = self._depot.cluster.owner_of(name)
         return Moved(server.endpoint) if server is not None else None
+
+
+def log_created(name: str, who: str, problem: ZepsError | None) -> None:
+    """Log that a stream was created. A client that fails to do so is told why, and can try again and again."""
+    if problem is None:
+        _log.info("stream %s was created by %s", printable(name), printable(who), extra={"stream": name, "user": who})
+
+
+def log_made(name: str, problem: ZepsError | None) -> None:
+    """Log how the creation of a stream of the configuration has ended."""
+    log_created(name, "the server", problem)
+    if isinstance(problem, Moved):
+        _log.info("stream %s is at another broker: %s", printable(name), problem, extra={"stream": name})
+    elif problem is not None:
+        _log.error("stream %s could not be created: %s", printable(name), problem, extra={"stream": name})

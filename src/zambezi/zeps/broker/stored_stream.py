@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.stream import BrokerStream
-from zambezi.zeps.errors import Asleep, JournalError, JournalFull, Moved
+from zambezi.zeps.errors import Asleep, BrokerError, JournalError, JournalFull, Moved, OutOfRange, ZepsError
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.stored_policy import pack_settings
 from zambezi.zeps.store.chunk import piece_of, piece_of_counts, piece_of_positions
@@ -33,6 +34,7 @@ PATIENCE: Final = 1.0  # seconds that positions for which no client waits can wa
 SETTLING: Final = 10.0  # seconds in which clients of the broker before come to this one
 _AT_ONCE: Final = 2  # pieces with positions that are on their way: one that is being put, and one for the next put
 _MICRO: Final = 1_000_000
+Done: TypeAlias = Callable[[ZepsError | None], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,21 @@ class _Sent:
     @property
     def size(self) -> int:
         return len(self.block.octets) if self.block is not None else 0
+
+
+class _Finishing:
+    """An order whose changes are on their way to the store."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+
+    def refuse(self, reason: str) -> None:
+        self._done(BrokerError(reason))
+
+
+def finish_when_safe(stream: BrokerStream, done: Done) -> None:
+    """Finish an order when the positions of a stream are safe."""
+    stream.readers.when_safe(_Finishing(done), partial(done, None))
 
 
 class StoredStream(BrokerStream):
@@ -69,6 +86,7 @@ class StoredStream(BrokerStream):
         self._under_way = 0  # bytes of both
         self._last_ticket = 0
         self._safe_ticket = 0
+        self._trims: list[Done] = []
         self._swept_at = self._opened_at = self.synced_at = self.clock()
         self._positions = PositionRecords(keeps_removals=True)  # that were not sent to the store
         self._positions_sent: deque[tuple[int, int]] = deque()  # tickets, and the numbers of writes
@@ -244,12 +262,45 @@ class StoredStream(BrokerStream):
         self.on_events()
         self._append_stored()
 
+    def trim(self, first: int, done: Done) -> None:
+        """Remove all messages before a sequence from the store, and call back; raise `OutOfRange` if that cannot be.
+
+        The disk can have them still: see `drop_trimmed` of the journal.
+        """
+        journal = self.journal
+        if not 1 <= first <= journal.last + 1:
+            raise OutOfRange(
+                f"stream {self.name!a} has sequences {journal.first} to {journal.last}: it cannot begin at {first}",
+                journal.first,
+            )
+
+        def prove(problem: str) -> None:
+            """Let the store take a record from the owner, which shows that no other broker has the stream."""
+            if done not in self._trims:
+                return
+            self._trims.remove(done)
+            try:
+                if problem:
+                    raise JournalError(f"stream {self.name!a} was not trimmed: {problem}")
+                self.prove_ownership()
+            except JournalError as error:
+                done(error)
+            else:
+                finish_when_safe(self, done)
+
+        self._trims.append(done)
+        self.log.trim(first, prove)
+        self.advance()
+
     def stop(self, reason: str = "") -> None:
+        trims, self._trims = self._trims, []
         self._sent.clear()
         self._stored.clear()
         self._under_way = 0
         self._positions_sent.clear()
         super().stop(reason)
+        for done in trims:
+            done(BrokerError(self.stop_reason))
 
     @property
     def stop_reason(self) -> str:

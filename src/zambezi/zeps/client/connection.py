@@ -58,6 +58,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 DIAL_PATIENCE: Final = 5.0  # seconds that a broker has to confirm the stream, if there is another broker to ask
 LOCATE_INTERVAL: Final = 0.1  # seconds between attempts to find a broker
 DETACH_PATIENCE: Final = 1.0  # seconds that a broker has to close after DETACH
+QUIET: Final = 2.0  # seconds without an attached broker, after which the log has a warning
 # The publisher bounds its messages by itself, so the queue of the socket is practically unbounded.
 _PASSING: Final = Bound(messages=1 << 30, octets=1 << 40)
 
@@ -110,6 +111,7 @@ class BrokerConnection:
         self._connections = 0
         self._locate_timer: Timer | None = None
         self._detach_timer: Timer | None = None
+        self._quiet_timer: Timer | None = None
         self._suspended = False  # whether no connection is wanted now
 
     @property
@@ -129,6 +131,7 @@ class BrokerConnection:
         if self._locate_timer is not None:
             self._locate_timer.cancel()
         self._locate_timer = None
+        self._warn_later()
         if not self.closing and not self._dial():
             self._locate_timer = self.reactor.call_at(self.reactor.time() + LOCATE_INTERVAL, self.start)
 
@@ -180,6 +183,20 @@ class BrokerConnection:
             self._locate_timer.cancel()
         self._locate_timer = self.reactor.call_at(self.reactor.time() + seconds, self.start)
 
+    def _warn_later(self) -> None:
+        """Log a warning if there is no attached broker soon: so a program never waits for it in silence."""
+        if self._quiet_timer is None and not self.closing:
+            self._quiet_timer = self.reactor.call_at(self.reactor.time() + QUIET, self._warn)
+
+    def _warn(self) -> None:
+        if not (self.granted or self._suspended or self.closing):
+            _log.warning("waiting for a broker: this client is %s", self.state)
+
+    def _stop_quiet(self) -> None:
+        if self._quiet_timer is not None:
+            self._quiet_timer.cancel()
+            self._quiet_timer = None
+
     def _close_peer(self, peer: Peer) -> None:
         self._reset(peer)
         peer.close(0)
@@ -212,6 +229,7 @@ class BrokerConnection:
         """Disconnect until `start` is called again."""
         self._suspended = True
         self._stop_patience()
+        self._stop_quiet()
         self._connections = 0  # so that the next connection does not count as a reconnect
         if self._locate_timer is not None:
             self._locate_timer.cancel()
@@ -263,6 +281,8 @@ class BrokerConnection:
             self._detach_timer = None
         self._peer = None
         self.granted = False
+        if not self._suspended:
+            self._warn_later()
         self.disconnected()
         self.on_change()
 
@@ -314,6 +334,7 @@ class BrokerConnection:
                 self.granted = True
                 self._finder.succeed()
                 self._stop_patience()
+                self._stop_quiet()
                 self.stream_granted()
                 self.on_change()
         elif isinstance(message, Invalid) and message.reason.startswith(Moved.PREFIX):
@@ -390,6 +411,7 @@ class BrokerConnection:
         if self._locate_timer is not None:
             self._locate_timer.cancel()
         self._stop_patience()
+        self._stop_quiet()
         if self.granted:
             self.send(_DETACH)
         self.transport.close(linger)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from zambezi.zeps.journal.entry import IndexEntry
@@ -44,6 +44,9 @@ class Backing(Protocol):
 
     def read_ahead(self, journal: JournalReading, sequence: int) -> None:
         """Begin to load messages that a reader will want soon. Does not block."""
+
+    def piece_of(self, sequence: int) -> Hashable:
+        """Return a name of the piece that has a sequence, as far as the sizes of objects tell. Does not block."""
 
     def load(self, journal: JournalReading, sequence: int) -> None:
         """Load messages into the journal: a piece that has the sequence. Blocks."""

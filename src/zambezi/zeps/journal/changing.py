@@ -148,11 +148,14 @@ class ChangingJournal(JournalReading):
             return active
 
     def follow_backing(self) -> int:
-        """Remove the segments whose messages retention has removed from the store; return how many messages."""
+        """Remove the segments whose messages are removed from the stream in the store; return how many messages."""
         with self._lock:
-            if self.backing is None or self._active is None or self.is_trimming or self.backing.first == self.first:
+            if self.backing is None or self._active is None or self.is_trimming:
                 return 0
-            old = [segment for segment in self.segments[:-1] if segment.last < self.backing.first]
+            first = self.backing.first
+            if first == self.first and (self.segments[0].last >= first or len(self.segments) == 1):
+                return 0
+            old = [segment for segment in self.segments[:-1] if segment.last < first]
             for segment in old:
                 self._take_out(segment)
             before = self.first
@@ -160,6 +163,21 @@ class ChangingJournal(JournalReading):
         for segment in old:
             self._remove_files(segment)
         return max(0, self.first - before)
+
+    def drop_trimmed(self) -> None:
+        """Remove the segments that have messages before the stream in the store begins, and perhaps others. Blocks.
+
+        The others can be read from the store.
+        """
+        active, backing = self._active, self.backing
+        if backing is None or active is None:
+            return
+        if active.first < backing.first:
+            self.close_active()
+        self.follow_backing()
+        for segment in self.segments[:-1]:
+            if segment.first < backing.first:
+                self.evict(segment)
 
     def _take_out(self, segment: Segment) -> None:
         self.segments = [one for one in self.segments if one is not segment]

@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 from zlib import crc32
 
 from zambezi.zeps.block import Block
@@ -20,34 +21,36 @@ from zambezi.zeps.journal.identity import Identity, remove_mark, sync_directory,
 from zambezi.zeps.journal.keytable import KEYS
 from zambezi.zeps.journal.segment import INDEX, LOG, Segment, found_names, write_all
 
+Octets = TypeVar("Octets", bytes, memoryview)
 
-def clip(entries: Sequence[IndexEntry], octets: bytes, low: int, high: int) -> tuple[list[IndexEntry], bytes]:
+
+def clip(entries: Sequence[IndexEntry], octets: Octets, low: int, high: int) -> tuple[list[IndexEntry], Octets | bytes]:
     """Return the batches with messages from `low` to `high` only. The offsets count from the beginning of the bytes."""
     kept = [entry for entry in entries if entry.last >= low and entry.first <= high]
     if not kept:
         return [], b""
     begin, end = kept[0].offset, kept[-1].end
-    pieces = [octets[begin:end]] if begin or end < len(octets) else [octets]
+    part = octets[begin:end] if begin or end < len(octets) else octets
     kept = [entry._replace(offset=entry.offset - begin) for entry in kept] if begin else kept
     if kept[0].first < low or kept[-1].last > high:
-        pieces, kept = _cut_ends(kept, pieces[0], low, high)
-    return kept, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return _cut_ends(kept, memoryview(part), low, high)
+    return kept, part
 
 
-def _cut_ends(entries: list[IndexEntry], octets: bytes, low: int, high: int) -> tuple[list[bytes], list[IndexEntry]]:
+def _cut_ends(entries: list[IndexEntry], octets: memoryview, low: int, high: int) -> tuple[list[IndexEntry], bytes]:
     """Cut the first and the last batch."""
-    pieces, kept = [], []
+    pieces: list[bytes | memoryview] = []
+    kept = []
     offset = 0
     for entry in entries:
-        batch = octets[entry.offset : entry.end]
+        batch: bytes | memoryview = octets[entry.offset : entry.end]
+        part = entry
         if entry.first < low or entry.last > high:
-            part, batch = _cut(entry, batch, max(low, entry.first), min(high, entry.last))
-        else:
-            part = entry
+            part, batch = _cut(entry, bytes(batch), max(low, entry.first), min(high, entry.last))
         kept.append(part._replace(offset=offset))
         pieces.append(batch)
         offset += len(batch)
-    return pieces, kept
+    return kept, b"".join(pieces)
 
 
 def _cut(entry: IndexEntry, batch: bytes, first: int, last: int) -> tuple[IndexEntry, bytes]:
@@ -81,7 +84,7 @@ def reset_cache(directory: Path, identity: Identity, first: int) -> None:
     sync_directory(directory)
 
 
-def write_segment(directory: str, entries: Sequence[IndexEntry], octets: bytes, revision: int) -> Segment:
+def write_segment(directory: str, entries: Sequence[IndexEntry], octets: bytes | memoryview, revision: int) -> Segment:
     """Write messages as a segment, and return it; raise `JournalFull` if there is no room. Blocks."""
     segment = Segment(directory, entries[0].first, revision)
     index = b"".join([entry.pack() for entry in entries])
@@ -101,7 +104,7 @@ def write_segment(directory: str, entries: Sequence[IndexEntry], octets: bytes, 
     return segment
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes | memoryview) -> None:
     descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(descriptor, content, 0)

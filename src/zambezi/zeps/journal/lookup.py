@@ -53,6 +53,9 @@ class LastSearch:
                 if part is None:
                     return True
                 self.found, first = part
+                if self.found is not None and self.found.sequence < self._journal.first:
+                    self.found = None  # the segment also has messages that were removed from the stream
+                    return True
                 if self.found is not None:
                     return True
                 self._last = first - 1

@@ -158,7 +158,7 @@ class JournalReading:
             return self.unreachable_error()
         return Absent(
             f"stream {self.name!a}: sequence {sequence} is in the object store, and not on this disk",
-            (self, sequence),
+            (self, backing.piece_of(sequence)),
             partial(backing.load, self, sequence),
         )
 

@@ -79,7 +79,7 @@ def found_names(directory: Path, suffix: str = LOG) -> list[Name]:
         raise JournalError(f"{directory} cannot be read: {error.strerror or error}") from error
 
 
-def write_all(descriptor: int, octets: bytes, offset: int) -> None:
+def write_all(descriptor: int, octets: bytes | memoryview, offset: int) -> None:
     """Write all bytes, even if the system takes them in pieces. After a short write the next one raises the error."""
     view = memoryview(octets)
     while view:

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -20,6 +20,7 @@ from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import make_directory, make_private, open_file
 from zambezi.zeps.journal.identity import (
+    STREAM,
     DamagedIdentity,
     Identity,
     read_identity,
@@ -132,7 +133,14 @@ class Store:
                     self.problems.append(str(problem))
             else:
                 names.append(name)
+        if self.problems and not names and not self._write:
+            self._check_is_ours(paths)
         return sorted(names)
+
+    def _check_is_ours(self, paths: Iterable[Path]) -> None:
+        """Raise one error for a directory that cannot be that of a broker, and not one for each path in it."""
+        if not any((path / STREAM).exists() or found_names(path) for path in paths if path.is_dir()):
+            raise JournalError(f"{self.path} is no data directory: none of its directories is a stream")
 
     def _name_of(self, path: Path) -> str:
         """Return the name of the stream in a directory, or raise `JournalError`."""
@@ -274,6 +282,10 @@ class Store:
         policy = changed(self.policy, settings)
         write_changes(journal.directory, settings)
         journal.settings, journal.policy = settings, policy
+
+    def truncate(self, name: str, last: int) -> None:
+        """Remove all messages of an open stream after a sequence, by a client's order. Blocks."""
+        self._journals[name].truncate(last)
 
     def delete(self, name: str) -> None:
         """Delete a stream with all its messages. A new stream of the same name has another incarnation."""

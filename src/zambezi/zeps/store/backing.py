@@ -31,6 +31,7 @@ T = TypeVar("T")
 AHEAD: Final = 4  # pieces that are loaded ahead of a reader
 PIECE: Final = 8 << 20  # bytes that are loaded at once
 PATIENCE: Final = 2.0  # seconds that a thread waits for a store that fails; then other readers get it
+_NEARLY: Final = 0.25  # of a piece: sizes tell only about where a piece begins
 _IDLE: Final = 32  # readers of logs that keep what they know of a log, of all streams
 
 
@@ -93,8 +94,7 @@ class StoreBacking:
 
     @property
     def first(self) -> int:
-        first = self._log.extents.first
-        return self._log.last + 1 if first is None else first
+        return self._log.first
 
     @property
     def last(self) -> int:
@@ -121,20 +121,36 @@ class StoreBacking:
             self._read_ahead(journal, missing)
 
     def _upcoming(self, sequence: int) -> list[int]:
-        """Return sequences that are in the next pieces, as far as the sizes of the objects tell."""
+        """Return a sequence of each of the next pieces, as far as the sizes of the objects tell."""
         found: list[int] = []
-        room = self._piece  # bytes that are passed since the last one
-        for first, last, octets in self._log.extents.between(sequence - 1, self.last):
-            count = last - first + 1
-            step = max(1, count * self._piece // max(1, octets))
-            for start in range(first, last + 1, step):
-                if room >= self._piece * 3 // 4 and start + step > sequence:
-                    found.append(max(start, sequence))
-                    room = 0
-                    if len(found) == AHEAD:
-                        return found
-                room += octets * min(step, last + 1 - start) // count
-        return found
+        room = 0  # bytes that the last piece has left for small objects
+        for extent in self._log.extents.between(sequence - 1, self.last):
+            first, last, octets = extent
+            if octets <= room:
+                room -= octets
+                continue
+            found.append(max(first, sequence))
+            room = self._piece - octets
+            if octets > self._piece:  # the middle of a piece is surely in it: messages have different sizes
+                each = (last - first + 1) / octets * self._piece
+                begun = self._number_in(extent, found[-1])
+                numbers = range(begun + 1, min(begun + AHEAD, -(-octets // self._piece)))
+                found += [min(last, first + int(each * (number + 0.5))) for number in numbers]
+                room = 0
+            if len(found) >= AHEAD:
+                break
+        return found[:AHEAD]
+
+    def _number_in(self, extent: Extent, sequence: int) -> int:
+        """Return the number of the piece of a large object that has a sequence, or that begins soon after it."""
+        first, last, octets = extent
+        return int((sequence - first) * octets / ((last - first + 1) * self._piece) + _NEARLY)
+
+    def piece_of(self, sequence: int) -> tuple[int, int]:
+        extent = next(iter(self._log.extents.between(sequence - 1, sequence)), None)
+        if extent is None:
+            return sequence, -1
+        return extent.first, self._number_in(extent, sequence) if extent.octets > self._piece else 0
 
     def load(self, journal: JournalReading, sequence: int) -> None:
         assert isinstance(journal, ChangingJournal)
@@ -155,7 +171,7 @@ class StoreBacking:
             if not journal.is_open:
                 raise JournalError(f"the journal of stream {journal.name!a} is closed")
 
-    def _write(self, journal: ChangingJournal, entries: Sequence[IndexEntry], octets: bytes) -> Segment:
+    def _write(self, journal: ChangingJournal, entries: Sequence[IndexEntry], octets: bytes | memoryview) -> Segment:
         self._cache.make_room(len(octets))
         directory, revision = str(journal.directory), journal.next_revision()
         try:
@@ -203,5 +219,5 @@ class StoreBacking:
             entries, octets = clip(piece.entries, piece.octets, after + 1, last)
             if not entries:
                 raise StoreDamaged(f"the store has no sequence {last} of {self._log.place.path}, as it should")
-            yield entries, octets
+            yield entries, bytes(octets)
             last = entries[0].first - 1

@@ -31,6 +31,7 @@ def check_stream(store: ObjectStore, stream: StoredStream) -> StoreCheck:
     found.problems += [f"{key} is not an object that a broker writes" for key in view.strange]
     if not view.is_whole:
         found.problems.append(f"{stream.place.chunks}: a chunk before {view.following - 1} is missing")
+    first = view.beginning.first
     following = 0  # the sequence that must follow
     for key in _keys(stream, view):
         octets = store.run(get(key))
@@ -52,8 +53,8 @@ def check_stream(store: ObjectStore, stream: StoredStream) -> StoreCheck:
             found.problems.append(
                 f"{key} begins at {footer.first}: sequences {following} to {footer.first - 1} are missing"
             )
+        found.messages += max(0, footer.last + 1 - max(footer.first, following, first))
         following = max(following, footer.last + 1)
-        found.messages += footer.count
     return found
 
 

@@ -251,7 +251,7 @@ def _pack(
     return (*logs, index, counted, *ending, footer.pack())
 
 
-def unpack_footer(octets: bytes, key: str) -> Footer:
+def unpack_footer(octets: bytes | memoryview, key: str) -> Footer:
     """Return the footer at the end of some bytes of an object; raise `StoreDamaged` if it is not valid."""
     if len(octets) < FOOTER:
         raise StoreDamaged(f"{key} has {len(octets)} bytes, and a footer has {FOOTER}")
@@ -276,24 +276,30 @@ def unpack_object(octets: bytes, key: str) -> Chunk:
 
     The parts are checked by their CRC. Entries must follow each other, and cover the whole log.
     """
-    footer = unpack_footer(octets, key)
-    if len(octets) != footer.size:
-        raise StoreDamaged(f"{key} has {len(octets)} bytes, and its footer says {footer.size}")
-    view = memoryview(octets)
+    footer, entries = unpack_messages(octets, key)
     index_at = footer.log
-    if crc32(view[index_at:-FOOTER]) != footer.crc:
-        raise StoreDamaged(f"{key} does not match its CRC")
     records_at = index_at + footer.index
     snapshot_at = records_at + footer.records
     positions_at = snapshot_at + footer.snapshot
-    entries = read_entries(octets[index_at:records_at], footer, key)
-    check_batches(view, entries, key)
     for at in range(records_at, positions_at, RECORD):
         if unpack_count(octets, at) is None:
             raise StoreDamaged(f"{key} has a damaged record of a publisher at byte {at}")
     ending = Ending(octets[snapshot_at:positions_at], octets[positions_at:-FOOTER])
     check_positions(ending.positions, key)
     return Chunk(footer, octets[:index_at], entries, octets[records_at:snapshot_at], ending)
+
+
+def unpack_messages(octets: bytes | memoryview, key: str) -> tuple[Footer, list[IndexEntry]]:
+    """Return the footer and the entries of an object, whose messages begin at byte 0; raise as `unpack_object`."""
+    footer = unpack_footer(octets, key)
+    if len(octets) != footer.size:
+        raise StoreDamaged(f"{key} has {len(octets)} bytes, and its footer says {footer.size}")
+    view = memoryview(octets)
+    if crc32(view[footer.log : -FOOTER]) != footer.crc:
+        raise StoreDamaged(f"{key} does not match its CRC")
+    entries = read_entries(bytes(view[footer.log : footer.log + footer.index]), footer, key)
+    check_batches(view, entries, key)
+    return footer, entries
 
 
 def check_positions(records: bytes, key: str) -> None:

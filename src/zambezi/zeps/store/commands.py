@@ -47,11 +47,15 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read an object, or `length` bytes of it from `start` on. The answer is `bytes`, or `MISSING`."""
+    """Read an object, or `length` bytes of it from `start` on. The answer is `bytes`, or `MISSING`.
+
+    With `as_view` the answer may be a `memoryview`, so that the store need not copy the bytes.
+    """
 
     key: str
     start: int = 0
     length: int | None = None
+    as_view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ class Failed(NamedTuple):
     """The store failed, or its answer was lost: the command may have been executed or not, or may be later."""
 
     reason: str
+    is_refusal: bool = False  # whether an operator must do something: permissions, credentials, a bucket
 
 
 Request: TypeAlias = Put | Get | List | Names | Delete | Compute
@@ -204,6 +209,12 @@ def get(key: str, start: int = 0, length: int | None = None) -> Procedure[bytes 
     """Return the bytes of an object, or a part of them; None if it does not exist."""
     answer: bytes | Outcome = yield from ask(Get(key, start, length))
     return answer if isinstance(answer, bytes) else None
+
+
+def view(key: str, start: int, length: int) -> Procedure[bytes | memoryview | None]:
+    """Return a part of an object without a copy, if the store can do so; None if it does not exist."""
+    answer: bytes | memoryview | Outcome = yield from ask(Get(key, start, length, as_view=True))
+    return None if isinstance(answer, Outcome) else answer
 
 
 def listing(prefix: str) -> Procedure[list[StoredObject]]:

@@ -16,6 +16,7 @@ from zambezi.zeps.errors import StoreError, StoreSilent
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Count, Counts, Recount, unpack
 from zambezi.zeps.journal.extract import batches
+from zambezi.zeps.journal.loaded import clip
 from zambezi.zeps.journal.positions import REMOVED, Content, Key, Position, read_positions
 from zambezi.zeps.store.catalog import StoredStream, make_stream
 from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts, piece_of_positions
@@ -31,6 +32,10 @@ _MICRO: Final = 1_000_000
 _PIECE: Final = 8 << 20  # bytes that are read at once
 _SETTINGS: Final = LogSettings(commit=0.0)
 Advance = Callable[[int], object]  # called with the bytes that were copied
+
+
+class StreamEnded(StoreError):
+    """A stream was deleted, or truncated: then it goes on in another place."""
 
 
 def _ignore(octets: int) -> None:
@@ -149,7 +154,8 @@ def take_log(
     log.take(time.monotonic(), prepared=prepared)
     settle(store, log, patience)
     if not log.is_owner:
-        raise StoreError(f"{what} could not be taken: it is {log.state.value}")
+        problem = StreamEnded if log.state is State.DELETED else StoreError
+        raise problem(f"{what} could not be taken: it is {log.state.value}")
     log.take_events()
 
 
@@ -186,10 +192,9 @@ def fill_journal(
     """Append the messages that a journal lacks, and the counts of publishers."""
     journal.may_block = True  # it can be the journal of a stream that the broker owned before
     while (piece := store.run(reader.read(journal.last, _PIECE))) is not None:
-        for entry in piece.entries:
-            octets = piece.octets[entry.offset : entry.end]
-            if entry.first <= journal.last:
-                continue  # segments overlap
+        entries, log = clip(piece.entries, piece.octets, journal.last + 1, reader.last)  # segments overlap
+        for entry in entries:
+            octets = log[entry.offset : entry.end]
             # In the middle of the microsecond, so that no rounding changes it.
             journal.append(
                 Block(entry.first, entry.last, entry.count, octets, entry.credit), (entry.time + 0.5) / _MICRO

@@ -8,12 +8,23 @@ from typing import NamedTuple
 from zambezi.zeps.journal.backing import Extent
 from zambezi.zeps.store.chunk import Footer
 from zambezi.zeps.store.ending import End
+from zambezi.zeps.store.names import Beginning
 from zambezi.zeps.store.view import View
 
 
 class _Part(NamedTuple):
     extent: Extent
     first_time: int
+
+    def begin_at(self, beginning: Beginning) -> _Part | None:
+        """Return the part without the messages before a beginning; None if there are no others."""
+        first, last, octets = self.extent
+        if first >= beginning.first:
+            return self
+        if last < beginning.first:
+            return None
+        kept = last - beginning.first + 1
+        return _Part(Extent(beginning.first, last, octets * kept // (last - first + 1)), beginning.time)
 
 
 class StoredExtents:
@@ -33,10 +44,10 @@ class StoredExtents:
         """Note a chunk that was put."""
         if footer.count:
             self._tail[footer.number] = footer
-            self._set([*self._parts, _part_of(footer)])
+            self._set([*self._parts, _part_of(footer)])  # the stream never begins after a new message
 
     def update(self, view: View) -> None:
-        """Note that segments were put or removed."""
+        """Note that segments were put or removed, or that the stream begins later."""
         self._tail = {number: footer for number, footer in self._tail.items() if number > view.reached}
         found = []
         above = 0  # segments can overlap: each counts for the messages that the one before lacks
@@ -47,11 +58,16 @@ class StoredExtents:
                 share = name.octets * (name.last - first + 1) // (name.last - name.first + 1)
                 found.append(_Part(Extent(first, name.last, share), name.first_time))
                 above = name.last
-        self._set([*found, *map(_part_of, self._tail.values())])
+        parts = [*found, *map(_part_of, self._tail.values())]
+        self._set([one for part in parts if (one := part.begin_at(view.beginning)) is not None])
 
     def _set(self, parts: Sequence[_Part]) -> None:
         self._parts = parts
         self.octets = sum(part.extent.octets for part in parts)
+
+    def ends_before(self, first: int) -> set[int]:
+        """Return the numbers of the chunks above all segments that have messages, and only some before a sequence."""
+        return {number for number, footer in self._tail.items() if footer.last < first}
 
     @property
     def first(self) -> int | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from socket import gethostname
 from typing import Final, NamedTuple
 
 from zambezi.zeps.store.commands import Get, Procedure, StoredObject, ask_all, delete, get, listing, put
@@ -28,6 +29,7 @@ _BEAT: Final = ".json"
 _OWNED: Final = ".streams"
 _LATEST: Final = 1e11  # seconds since 1970 that a broker can claim
 _LARGEST: Final = 65536  # bytes of a heartbeat
+_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 _LONGEST: Final = 64 << 20  # bytes of the names of streams
 
 
@@ -284,3 +286,11 @@ def _parse_names(octets: bytes) -> frozenset[str]:
     except (ValueError, RecursionError):
         content = []
     return frozenset(one for one in content if isinstance(one, str)) if isinstance(content, list) else frozenset()
+
+
+def reachable(endpoint: str) -> str:
+    """Return a bound endpoint as clients on other machines can use it; nothing if they cannot."""
+    if not endpoint.startswith("tcp://"):
+        return endpoint if endpoint.startswith("ipc://") else ""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return f"tcp://{gethostname() if host in _ANY else host}:{port}"

@@ -69,10 +69,12 @@ def _read_batch(store: ObjectStore, reader: LogReader, entry: IndexEntry) -> byt
     sequence = entry.first
     while sequence <= entry.last:
         piece = store.run(read_piece(reader, sequence, PIECE))
-        entries, octets = clip(piece.entries, piece.octets, sequence, entry.last) if piece is not None else ([], b"")
+        if piece is None:
+            raise StoreDamaged(f"the store has no sequence {sequence}")
+        entries, octets = clip(piece.entries, piece.octets, sequence, entry.last)
         if not entries:
             raise StoreDamaged(f"the store has no sequence {sequence}")
-        found.append(octets)
+        found.append(bytes(octets))
         sequence = entries[-1].last + 1
     whole = b"".join(found)
     if len(whole) != entry.length or crc32(whole) != entry.crc:

@@ -10,6 +10,9 @@ before it are merged with it.
 A slow stream has many small chunks, and would get many small segments. So a merge also takes the newest segments, while
 each is at most twice as large as all that is merged after it: then the number of segments stays small, and a byte is
 copied a few times only.
+
+Of a stream that was trimmed, segments with removed messages only go as those that are too old. The newest segment and
+the chunks above it are replaced by a segment without such messages: see `trimming`.
 """
 
 from __future__ import annotations
@@ -33,16 +36,19 @@ _MOST_PER_BYTE: Final = 5
 class MergePlan:
     """The objects that become one segment: segments, and chunks of the tail. They are in order."""
 
+    number: int  # of the last chunk
     segments: Sequence[SegmentObject]
     chunks: Sequence[ChunkObject]
     ending: Ending | None  # the records that count at the end of the last chunk; None if that chunk has them
     following: int  # the sequence after the last one
     last_time: int
+    trimmed: Container[int] = ()  # chunks that have only messages before the beginning: the segment does not have them
+    replaced: Sequence[SegmentObject] = ()  # segments that have only such messages
 
     @property
-    def data_chunks(self) -> list[int]:
-        """The numbers of the chunks with messages."""
-        return [chunk.number for chunk in self.chunks if not chunk.is_fence]
+    def data_chunks(self) -> list[ChunkObject]:
+        """The chunks with messages."""
+        return [chunk for chunk in self.chunks if not chunk.is_fence and chunk.number not in self.trimmed]
 
 
 def segments_to_absorb(view: View, limit: int) -> list[SegmentObject]:
@@ -85,8 +91,8 @@ def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[Segm
     pieces: list[Piece] = []
     ending = Ending()
     keys = [place.segment(segment.name) for segment in plan.segments]
-    keys += [place.chunk(number) for number in plan.data_chunks]
-    sizes = [one.size for one in plan.segments] + [chunk.size for chunk in plan.chunks if not chunk.is_fence]
+    keys += [place.chunk(chunk.number) for chunk in plan.data_chunks]
+    sizes = [one.size for one in plan.segments] + [chunk.size for chunk in plan.data_chunks]
     for key, size in zip(keys, sizes, strict=True):
         octets = yield from get(key)
         # A chunk that was merged can be replaced by a void fence, which has another size.
@@ -95,14 +101,15 @@ def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[Segm
         found = yield from compute(partial(unpack_object, octets, key))
         pieces.append(found.piece)
         ending = found.ending
-    number = plan.chunks[-1].number
     if plan.ending is not None:
         ending = plan.ending
-    octets = yield from compute(partial(pack_segment, author, number, pieces, ending, plan.following, plan.last_time))
+    octets = yield from compute(
+        partial(pack_segment, author, plan.number, pieces, ending, plan.following, plan.last_time)
+    )
     made = SegmentObject(unpack_footer(octets, "the new segment").segment_name, len(octets))
     yield from put(place.listed(made.name), octets)
     yield from delete(place.chunk(chunk.number) for chunk in plan.chunks if is_removable(chunk))
-    yield from remove_segments(place, plan.segments)
+    yield from remove_segments(place, [one for one in (*plan.segments, *plan.replaced) if one.name != made.name])
     return made
 
 
@@ -111,17 +118,23 @@ def is_removable(chunk: ChunkObject) -> bool:
     return not chunk.is_fence
 
 
-def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Procedure[View]:
+def sweep(
+    place: StreamPlace, keep_bytes: int | None, horizon: int | None, removable: int | None = None
+) -> Procedure[View]:
     """Remove the segments that are too old, and all that other segments have; return the view that remains.
 
     `keep_bytes` bounds the bytes of the segments; segments that end before `horizon`, a time in microseconds since
-    1970, are too old. The newest segment always stays: its name has the number that comes next.
+    1970, are too old. So are those that end before the sequence `removable`, by default the beginning of the stream.
+    The newest segment always stays: its name has the number that comes next.
     """
     view = yield from look(place)
+    first = view.beginning.first if removable is None else removable
     expired = expired_segments(view, keep_bytes, horizon)
+    expired = [one for one in view.readable[:-1] if one in expired or one.name.last < first]
     doomed = [*view.leftovers, *expired]
     yield from remove_segments(place, doomed)
     yield from delete(place.chunk(chunk.number) for chunk in view.merged_chunks)
+    yield from delete(place.listed(one) for one in view.beginnings if one != view.beginning)
     removed = {
         *view.merged_chunks,
         *(ChunkObject(one.name.last_chunk, one.size) for one in doomed if one.name.is_chunk),
@@ -129,18 +142,20 @@ def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Pr
     return View(
         [chunk for chunk in view.chunks if chunk not in removed],
         [segment for segment in view.segments if segment not in doomed],
+        beginnings=[view.beginning],
     )
 
 
 def expired_segments(view: View, keep_bytes: int | None, horizon: int | None) -> list[SegmentObject]:
-    """Return the segments that retention removes, the oldest first; never the newest.
+    """Return the segments that retention removes from the stream, the oldest first; never the newest.
 
     The messages that stay have `keep_bytes` at least. The chunks of the tail do not count: a listing tells their sizes,
     and not how much of that are messages.
     """
-    kept = sum(segment.name.octets for segment in view.readable)
+    present = [segment for segment in view.readable if segment.name.last >= view.beginning.first]
+    kept = sum(segment.name.octets for segment in present)
     expired = []
-    for segment in view.readable[:-1]:
+    for segment in present[:-1]:
         is_too_much = keep_bytes is not None and kept - segment.name.octets >= keep_bytes
         is_too_old = horizon is not None and segment.name.last_time < horizon
         if not is_too_much and not is_too_old:
@@ -159,7 +174,8 @@ def clear(place: StreamPlace, author: Author, last: int, deletion: int) -> Proce
     name = SegmentName(deletion - 1, last + 1, last, 0, 0, 0)
     yield from put(place.listed(name), empty)
     view = yield from look(place)
-    yield from delete(place.listed(segment.name) for segment in view.segments if segment.name != name)
+    yield from delete(place.listed(one.name) for one in (*view.segments, *view.void) if one.name != name)
+    yield from delete(place.listed(beginning) for beginning in view.beginnings)
     yield from delete(place.chunk(chunk.number) for chunk in view.chunks if is_removable(chunk))
 
 

@@ -5,11 +5,16 @@
     streams/<name>/<generation>/stream.json               the stream's name, incarnation and settings
     streams/<name>/<generation>/chunks/<number>           messages that were published in one go, or a fence
     streams/<name>/<generation>/segments/<last chunk>-<first>-<last>-<first time>-<last time>-<bytes>[-chunk]
+    streams/<name>/<generation>/segments/first-<first>-<time>
 
 A segment whose name ends with `-chunk` is an empty object: its bytes are those of its last chunk, which stays.
 
 A new segment has a higher last chunk than all others, so its name is the last one. That matters because a LIST of many
 objects comes in pages: a page that was read before never hides a new segment whose parts are removed already.
+
+An empty object `first-...` says that the stream begins with that sequence, whatever messages before it the objects
+have: an operator has trimmed the stream, or retention has removed them. The highest one counts. It sorts after all
+segments and all lower ones, so no page hides it either.
 
 A stream that is deleted and made again has the next generation, so that objects of the old stream that arrive late
 never mix with those of the new one. Names of streams are encoded like the directories of journals.
@@ -29,6 +34,7 @@ BROKERS: Final = "brokers"
 STREAMS: Final = "streams"
 _CHUNK: Final = "-chunk"
 _SEGMENT: Final = re.compile(r"(\d{20})-(\d{20})-(\d{1,19})-(\d{1,19})-(\d{1,19})-(\d{1,19})(-chunk)?")
+_BEGINNING: Final = re.compile(r"first-(\d{20})-(\d{1,19})")
 _STREAM: Final = re.compile(rf"{STREAMS}/([^/]+)/(\d{{10}})/stream\.json")
 
 
@@ -66,6 +72,28 @@ def parse_segment(name: str) -> SegmentName | None:
     facts = SegmentName(last_chunk, first, last, first_time, last_time, octets, suffix is not None)
     is_possible = 1 <= facts.first <= facts.last + 1 and max(facts) <= HIGHEST and str(facts) == name
     return facts if is_possible else None
+
+
+class Beginning(NamedTuple):
+    """The first sequence of a stream, and the time of that message in microseconds since 1970, if it exists."""
+
+    first: int
+    time: int
+
+    def __str__(self) -> str:
+        return f"first-{self.first:020}-{self.time}"
+
+
+ALL: Final = Beginning(1, 0)  # the beginning of a stream from which nothing was removed
+
+
+def parse_beginning(name: str) -> Beginning | None:
+    """Return the facts in the name of a beginning, or None if no broker writes such a name."""
+    found = _BEGINNING.fullmatch(name) if name.isascii() else None
+    if found is None:
+        return None
+    facts = Beginning(int(found[1]), int(found[2]))
+    return facts if facts.first >= 1 and max(facts) <= HIGHEST and str(facts) == name else None
 
 
 def parse_chunk(name: str) -> int | None:
@@ -113,8 +141,8 @@ class StreamPlace:
         """Return the key of the object that has the bytes of a segment."""
         return self.chunk(name.last_chunk) if name.is_chunk else self.listed(name)
 
-    def listed(self, name: SegmentName) -> str:
-        """Return the key under which a segment is listed."""
+    def listed(self, name: SegmentName | Beginning) -> str:
+        """Return the key under which a segment, or a beginning, is listed."""
         return f"{self.segments}/{name}"
 
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from zambezi.zeps.errors import StoreDamaged
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, count_before, unpack
 from zambezi.zeps.layout import SEQUENCE
-from zambezi.zeps.store.chunk import check_batches, unpack_object
-from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, compute, get
+from zambezi.zeps.store.chunk import check_batches, unpack_messages
+from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, compute, view
 from zambezi.zeps.store.reader import LogReader, OpenedPart, Part
 
 _OFFSET_AT: Final = 8  # of the offset, in an entry
@@ -26,7 +26,7 @@ class LoadedPiece(NamedTuple):
     """Consecutive batches: their entries, with offsets from the beginning of the bytes, and the bytes."""
 
     entries: Sequence[IndexEntry]
-    octets: bytes
+    octets: memoryview
 
     @property
     def first(self) -> int:
@@ -54,7 +54,7 @@ def _read_piece(reader: LogReader, size: int, sequence: int) -> Procedure[Loaded
     start, stop = _range_of(opened, sequence, size)
     entries = _entries_of(opened, start, stop)
     begin = entries[0].offset
-    octets = yield from get(part.key, begin, entries[-1].end - begin)
+    octets = yield from view(part.key, begin, entries[-1].end - begin)
     if octets is None:
         return None
     entries = [entry._replace(offset=entry.offset - begin) for entry in entries]
@@ -91,10 +91,10 @@ def _entries_of(opened: OpenedPart, start: int, stop: int) -> list[IndexEntry]:
     return entries
 
 
-def _checked(entries: Sequence[IndexEntry], octets: bytes, key: str) -> LoadedPiece:
+def _checked(entries: Sequence[IndexEntry], octets: bytes | memoryview, key: str) -> LoadedPiece:
     """Return a piece whose batches have their CRCs."""
     check_batches(octets, entries, key)
-    return LoadedPiece([entry._replace(publishers=0, removed=0) for entry in entries], octets)
+    return LoadedPiece([entry._replace(publishers=0, removed=0) for entry in entries], memoryview(octets))
 
 
 def _read_chunks(reader: LogReader, first: Part, size: int) -> Procedure[LoadedPiece | None]:
@@ -106,21 +106,21 @@ def _read_chunks(reader: LogReader, first: Part, size: int) -> Procedure[LoadedP
         if total > size or len(parts) == _MOST_CHUNKS:
             break
         parts.append(following)
-    answers = yield from ask_all([Get(part.key) for part in parts])
+    answers = yield from ask_all([Get(part.key, as_view=True) for part in parts])
     if MISSING in answers:
         return None
     return (yield from compute(partial(_join_chunks, parts, answers)))
 
 
-def _join_chunks(parts: Sequence[Part], answers: Sequence[bytes]) -> LoadedPiece:
+def _join_chunks(parts: Sequence[Part], answers: Sequence[bytes | memoryview]) -> LoadedPiece:
     entries: list[IndexEntry] = []
-    logs: list[bytes] = []
+    logs: list[memoryview] = []
     offset = 0
     for part, octets in zip(parts, answers, strict=True):
-        found = unpack_object(octets, part.key)
-        if (found.footer.first, found.footer.last) != (part.first, part.last):
+        footer, found = unpack_messages(octets, part.key)
+        if (footer.first, footer.last) != (part.first, part.last):
             raise StoreDamaged(f"{part.key} is another chunk than the one that was listed")
-        entries += [entry._replace(offset=entry.offset + offset, publishers=0, removed=0) for entry in found.entries]
-        logs.append(found.octets)
-        offset += len(found.octets)
-    return LoadedPiece(entries, logs[0] if len(logs) == 1 else b"".join(logs))
+        entries += [entry._replace(offset=entry.offset + offset, publishers=0, removed=0) for entry in found]
+        logs.append(memoryview(octets)[: footer.log])
+        offset += footer.log
+    return LoadedPiece(entries, logs[0] if len(logs) == 1 else memoryview(b"".join(logs)))

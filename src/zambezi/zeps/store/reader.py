@@ -15,7 +15,7 @@ from zambezi.zeps.errors import OutOfRange, StoreDamaged
 from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.store.chunk import FOOTER, UNCHANGED, Footer, Kind, Piece, check_batches, read_entries, unpack_footer
 from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, get
-from zambezi.zeps.store.names import SegmentName, StreamPlace
+from zambezi.zeps.store.names import Beginning, SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look_and_read
 
 T = TypeVar("T")
@@ -71,19 +71,32 @@ class LogReader:
 
     @property
     def first(self) -> int:
-        """The first sequence that exists; one more than `last` if there is none."""
+        """The first sequence of the stream; one more than `last` if it has no messages."""
+        return max(self.oldest, min(self._view.beginning.first, self.last + 1))
+
+    @property
+    def beginning(self) -> Beginning:
+        """The beginning of the stream, as the store tells it."""
+        return self._view.beginning
+
+    @property
+    def oldest(self) -> int:
+        """The first sequence that can be read: a reader that has planned to read messages can still read them, for a
+        while, after they were removed from the stream.
+        """
         readable = self._view.readable
         return readable[0].name.first if readable else self._tail_first
 
     @property
     def size(self) -> int:
         """The bytes of all messages, approximately."""
-        return sum(one.name.octets for one in self._view.readable) + sum(one.size for one in self._view.tail)
+        return sum(part.octets for part in self.segments) + self.tail_size
 
     @property
     def segments(self) -> list[Part]:
-        """The segments to read, in order. They can overlap."""
-        return [self._segment_part(one) for one in self._view.readable if one.name.first <= one.name.last]
+        """The segments with messages of the stream, in order. They can overlap, and the first can begin before it."""
+        first = self.first
+        return [self._segment_part(one) for one in self._view.readable if max(one.name.first, first) <= one.name.last]
 
     @property
     def tail_size(self) -> int:
@@ -170,7 +183,8 @@ class LogReader:
         """Return messages from the sequence after `after` on: about `size` bytes, and at least a batch.
 
         The first batch can also have messages before. Returns None at the end of the log as it was at the last
-        `refresh`; raises `OutOfRange` if the sequence is not kept any more.
+        `refresh`; raises `OutOfRange` if the sequence cannot be read any more. A caller begins at `first`, and goes on
+        from there however the stream is trimmed meanwhile, as long as the store has the messages.
         """
         return self.retry(after, partial(self._read_range, size))
 
@@ -183,10 +197,10 @@ class LogReader:
         seen: View | None = None
         times = 0
         while after < self.last:
-            if after + 1 < self.first:
+            if after + 1 < self.oldest:
+                first = self.first
                 raise OutOfRange(
-                    f"sequences {after + 1} to {self.first - 1} are not kept any more, the oldest is {self.first}",
-                    self.first,
+                    f"sequences {after + 1} to {first - 1} are not kept any more, the oldest is {first}", first
                 )
             problem = StoreDamaged(f"sequence {after + 1} of {self.place.path} cannot be read")
             try:
@@ -296,7 +310,7 @@ class LogReader:
             if footers is None:
                 return None
             later = [footer for footer in footers if footer.kind == Kind.DATA and footer.count]
-            found = parts[-1].last if parts else found
+            found = max(found, parts[-1].last) if parts else found
             spans = [(footer.first, footer.last, footer.last_time) for footer in later]
         else:
             spans = [(part.first, part.last, part.last_time) for part in parts]

@@ -7,7 +7,6 @@ is opened, so that a process without a store does not need it.
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +36,7 @@ from zambezi.zeps.store.commands import (
     Together,
     Wait,
 )
+from zambezi.zeps.store.problems import as_failed, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RawStore
@@ -47,7 +47,6 @@ _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
-_TIMES: Final = re.compile(r",? (?:in|after) \d+(?:\.\d+)?(?:ns|us|µs|ms|s)\b")
 _QUICK: Final = 0.003  # seconds for a request
 PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
 
@@ -102,11 +101,11 @@ class ObjectStore:
             opened: RawStore = cast("Any", from_url)(url, config=options, client_options=client, retry_config=retries)
             return opened
         except (OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+            raise StoreError(f"{url} cannot be opened: {reason_of(error)}") from None
         except Exception as error:  # obstore's errors have no common base but this one
             if not type(error).__module__.startswith("obstore"):
                 raise
-            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+            raise StoreError(f"{url} cannot be opened: {reason_of(error)}") from None
 
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
@@ -119,12 +118,12 @@ class ObjectStore:
         try:
             return self._execute(request)
         except FileNotFoundError as error:
-            return MISSING if isinstance(request, Get) else Failed(_first_line(error))
+            return MISSING if isinstance(request, Get) and not is_refusal(error) else as_failed(error)
         except Exception as error:
             if type(error).__name__ == "AlreadyExistsError":
                 return EXISTS
             if isinstance(error, OSError) or type(error).__module__.startswith("obstore"):
-                return Failed(_first_line(error))
+                return as_failed(error)
             raise
 
     def _execute(self, request: Request) -> Answer:
@@ -150,14 +149,13 @@ class ObjectStore:
     def _get(self, request: Get) -> Answer:
         import obstore  # noqa: PLC0415
 
+        form = memoryview if request.as_view else bytes
         if request.length is None:
-            return bytes(obstore.get(self._raw, request.key).bytes())[request.start :]
+            return form(obstore.get(self._raw, request.key).bytes())[request.start :]
         if not request.length:
             return b""
         try:
-            return bytes(
-                obstore.get_range(self._raw, request.key, start=request.start, length=request.length),
-            )
+            return form(obstore.get_range(self._raw, request.key, start=request.start, length=request.length))
         except Exception:
             # A store refuses a range after the end: the object is shorter than it was. The caller sees that.
             if request.start < obstore.head(self._raw, request.key)["size"]:
@@ -216,9 +214,12 @@ class ObjectStore:
             _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
 
     def run(self, procedure: Procedure[T], patience: float = PATIENCE) -> T:
-        """Run a procedure to its end; raise `StoreSilent` if the store fails for longer than `patience` seconds."""
+        """Run a procedure to its end.
+
+        Raises `StoreSilent` if the store fails for longer than `patience` seconds, or refuses a request.
+        """
         failing_since: float | None = None
-        problem = ""
+        problem = Failed("")
         answer: Any = None
         while True:
             try:
@@ -226,10 +227,12 @@ class ObjectStore:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             if isinstance(command, Wait):
+                if problem.is_refusal:
+                    raise StoreSilent(f"{self.url} refuses a request: {problem.reason}")
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 if now + command.seconds > failing_since + patience:
-                    raise StoreSilent(f"{self.url} does not answer: {problem}")
+                    raise StoreSilent(f"{self.url} does not answer: {problem.reason}")
                 time.sleep(command.seconds)
                 continue
             if isinstance(command, Together):
@@ -239,7 +242,7 @@ class ObjectStore:
                 answer = self.execute(command)
                 failed = [answer] if isinstance(answer, Failed) else []
             if failed:
-                problem = failed[0].reason
+                problem = failed[0]
             else:
                 failing_since = None
 
@@ -283,12 +286,3 @@ def _fsync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error, without the times in it: obstore adds pages for its own developers.
-
-    So the same problem has the same text, and the log of a server has it once.
-    """
-    text = str(error).strip().partition("\n")[0] or type(error).__name__
-    return _TIMES.sub("", text)

@@ -35,7 +35,7 @@ from zambezi.zeps.store.chunk import (
     pack_fence,
     unpack_footer,
 )
-from zambezi.zeps.store.commands import Answer, Procedure, get
+from zambezi.zeps.store.commands import Answer, Procedure, get, put
 from zambezi.zeps.store.ending import End
 from zambezi.zeps.store.extents import StoredExtents
 from zambezi.zeps.store.merging import (
@@ -49,10 +49,12 @@ from zambezi.zeps.store.merging import (
     segments_to_absorb,
     sweep,
 )
-from zambezi.zeps.store.names import StreamPlace
+from zambezi.zeps.store.names import ALL, Beginning, StreamPlace
 from zambezi.zeps.store.position_records import PositionRecords
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.takeover import Prepared, put_own, take_over
+from zambezi.zeps.store.trimming import begin_after, trim
+from zambezi.zeps.store.truncation import clear_others
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
 T = TypeVar("T")
@@ -70,6 +72,7 @@ class LogSettings:
     chunks: int = 512  # chunks that become a segment, whatever their size: a new owner reads the ends of all
     publishers: int = 100_000  # whose counts are kept
     snapshot: float = 0.125  # a large chunk has a snapshot of all records, if that is at most this part of its size
+    grace: float = 0.0  # seconds for which messages that were removed can still be read without a broker
     check: float = 600.0  # seconds between two checks of an idle stream, at most: see `check_if_idle`
 
 
@@ -140,6 +143,7 @@ class StreamLog:
         self.positions = PositionRecords()  # that are stored
         self.problem = ""  # why the last merge failed
         self.extents = StoredExtents()
+        self.has_others = False  # whether the store may have leftovers of other generations of the stream
         self._owner = owner
         self._incarnation = incarnation  # that of `stream.json`
         self._author = Author(owner, 0, incarnation)
@@ -158,6 +162,8 @@ class StreamLog:
         self._tail: list[ChunkObject] = []
         self._large: dict[int, Footer] = {}  # chunks of the tail that have a snapshot, by number
         self._segments: list[SegmentObject] = []
+        self._beginning = ALL
+        self._begun: list[tuple[float, int]] = []  # when the stream got a new beginning, and which
         self._has_leftovers = False  # of the owners before
         self._is_tidying = False  # whether a merge, a sweep or a look is under way
 
@@ -199,9 +205,20 @@ class StreamLog:
         return self._author.incarnation
 
     @property
+    def first(self) -> int:
+        """The first sequence of the stream; one more than `last` if it has no messages."""
+        first = self.extents.first
+        return self.last + 1 if first is None else first
+
+    @property
     def epoch(self) -> int:
         """The epoch of the owner."""
         return self._author.epoch
+
+    @property
+    def is_putting(self) -> bool:
+        """Whether a put is under way."""
+        return self._is_putting
 
     @property
     def pending_bytes(self) -> int:
@@ -235,7 +252,9 @@ class StreamLog:
         self._tail = list(end.view.tail)
         self._large = {}
         self._segments = list(end.view.segments)
-        self._has_leftovers = bool(end.view.leftovers or end.view.merged_chunks)
+        self._beginning = end.view.beginning
+        self._begun = [(self._now, self._beginning.first)]
+        self._has_leftovers = bool(end.view.leftovers or end.view.merged_chunks or end.view.beginnings[1:])
         self._next_number = end.view.following
         self._is_putting = False
         self.state = State.OWNER
@@ -376,7 +395,7 @@ class StreamLog:
 
     @property
     def _view(self) -> View:
-        return View(self._tail, self._segments)
+        return View(self._tail, self._segments, beginnings=[self._beginning])
 
     def _merge_if_long(self) -> None:
         if self._is_tidying or not self.is_owner:
@@ -390,9 +409,12 @@ class StreamLog:
             absorbed = segments_to_absorb(self._view, self.settings.segment)
             # The head of the counts is for the file of a journal.
             ending = Ending(self.counts.snapshot(1)[RECORD:], self.positions.octets)
-            plan = MergePlan(absorbed, tuple(group), ending, self.last + 1, self.last_time)
+            plan = MergePlan(group[-1].number, absorbed, tuple(group), ending, self.last + 1, self.last_time)
         else:
-            plan = MergePlan((), tuple(group), None, large.last + 1, large.last_time)
+            plan = MergePlan(large.number, (), tuple(group), None, large.last + 1, large.last_time)
+        self._merge(plan, large)
+
+    def _merge(self, plan: MergePlan, large: Footer | None) -> None:
         if large is not None and len(plan.data_chunks) == 1:
             self._tidy(promote(self.place, large), lambda made: self._note_merge(plan, made))
         else:
@@ -402,7 +424,7 @@ class StreamLog:
         if made is None:  # a broker that owned the stream before has merged some of it
             self._tidy(look(self.place), self._note_look)
             return
-        absorbed = set(plan.segments)
+        absorbed = {*plan.segments, *plan.replaced}
         self._segments = sorted([*(one for one in self._segments if one not in absorbed), made])
         self._cut_tail(made.name.last_chunk)
         self._merge_if_long()
@@ -419,13 +441,85 @@ class StreamLog:
         """
         if not self.is_owner or self._is_tidying:
             return
-        if self._has_leftovers or expired_segments(self._view, keep_bytes, horizon):
+        if self.has_others:
+            self.has_others = False
+            self._tidy(clear_others(self.place), lambda _: None)
+            return
+        view, first = self._view, self._removable
+        expired = expired_segments(view, keep_bytes, horizon)
+        if expired and self.settings.grace:
+            beginning = begin_after(view, expired)
+            self._tidy(put(self.place.listed(beginning), b""), lambda _: self._note_beginning(beginning))
+        elif self._must_rewrite(view, first):
+            self._rewrite(view, first)
+        elif self._has_leftovers or expired or any(one.name.last < first for one in view.readable[:-1]):
             self._has_leftovers = False
-            self._tidy(sweep(self.place, keep_bytes, horizon), self._note_look)
+            self._tidy(sweep(self.place, keep_bytes, horizon, first), self._note_look)
 
     def _note_look(self, view: View) -> None:
         self._segments = list(view.segments)
+        self._begin_at(view.beginning)
         self._cut_tail(view.reached)
+
+    # Trimming
+
+    def trim(self, first: int, done: Callable[[str], object]) -> None:
+        """Remove all messages before a sequence, and call back, with the problem if there is one.
+
+        The caller must then append something, and wait until it is stored: only that proves that no other broker has
+        taken the stream before, and serves the messages.
+        """
+        if not self.is_owner:
+            done(f"the broker does not own the stream: it is {self.state.value}")
+            return
+
+        def note(beginning: Beginning) -> None:
+            self._note_beginning(beginning)
+            done("")
+            if not self._is_tidying:
+                self.sweep(None, None)
+
+        self._runner.start(trim(self.place, first), self._now, note, lambda error: done(str(error)))
+
+    def _note_beginning(self, beginning: Beginning) -> None:
+        self._begin_at(beginning)
+        self._has_leftovers = True  # the beginning before
+        self.extents.update(self._view)
+
+    def _begin_at(self, beginning: Beginning) -> None:
+        if beginning.first > self._beginning.first:
+            self._beginning = beginning
+            self._begun.append((self._now, beginning.first))
+
+    @property
+    def _removable(self) -> int:
+        """The first sequence that must stay: the messages before it were removed from the stream long enough ago."""
+        old = [first for time, first in self._begun if time + self.settings.grace <= self._now]
+        if len(old) > 1:
+            self._begun = self._begun[len(old) - 1 :]
+        return old[-1] if old else 1
+
+    def _must_rewrite(self, view: View, first: int) -> bool:
+        """Return whether the newest segment or a chunk above it has only messages before a sequence."""
+        newest = view.newest
+        is_old = newest is not None and newest.name.first <= newest.name.last < first
+        return is_old or bool(self.extents.ends_before(first))
+
+    def _rewrite(self, view: View, first: int) -> None:
+        """Replace the newest segment and the chunks above it by a segment without messages before a sequence."""
+        trimmed = self.extents.ends_before(first)
+        replaced = tuple(segment for segment in self._segments if segment.name.last < first)
+        large = {number: footer for number, footer in self._large.items() if number not in trimmed}
+        group = tuple(first_group(self._tail, large))
+        last = large.get(group[-1].number) if group else None
+        if last is not None:
+            plan = MergePlan(last.number, (), group, None, last.last + 1, last.last_time, trimmed, replaced)
+        else:
+            number = group[-1].number if group else view.reached
+            ending = Ending(self.counts.snapshot(1)[RECORD:], self.positions.octets)
+            plan = MergePlan(number, (), group, ending, self.last + 1, self.last_time, trimmed, replaced)
+        self._has_leftovers = True
+        self._merge(plan, last)
 
     def _tidy(self, procedure: Procedure[T], done: Callable[[T], object]) -> None:
         def note(result: T) -> None:

@@ -17,7 +17,16 @@ from typing import Final, NamedTuple, TypeVar
 from zambezi.zeps.errors import StoreDamaged
 from zambezi.zeps.store.chunk import FOOTER
 from zambezi.zeps.store.commands import Procedure, StoredObject, listing
-from zambezi.zeps.store.names import SegmentName, StreamPlace, last_part, parse_chunk, parse_segment
+from zambezi.zeps.store.names import (
+    ALL,
+    Beginning,
+    SegmentName,
+    StreamPlace,
+    last_part,
+    parse_beginning,
+    parse_chunk,
+    parse_segment,
+)
 
 T = TypeVar("T")
 _LOOKS: Final = 3  # times that the same listing must not fit the objects, before they count as damaged
@@ -50,6 +59,7 @@ class View:
     segments: Sequence[SegmentObject]
     strange: Sequence[str] = ()  # keys that no broker writes
     void: Sequence[SegmentObject] = ()  # segments that are chunks, and whose chunk is not listed
+    beginnings: Sequence[Beginning] = ()  # the highest one counts
 
     @classmethod
     def of(cls, chunks: Iterable[StoredObject], segments: Iterable[StoredObject]) -> View:
@@ -58,6 +68,7 @@ class View:
         numbered = []
         named = []
         void = []
+        beginnings = []
         for found in chunks:
             number = parse_chunk(last_part(found.key))
             if number is None:
@@ -67,7 +78,10 @@ class View:
         sizes = dict(numbered)
         for found in segments:
             name = parse_segment(last_part(found.key))
-            if name is None:
+            beginning = parse_beginning(last_part(found.key))
+            if beginning is not None:
+                beginnings.append(beginning)
+            elif name is None:
                 strange.append(found.key)
             elif not name.is_chunk:
                 named.append(SegmentObject(name, found.size))
@@ -75,7 +89,12 @@ class View:
                 named.append(SegmentObject(name, size))
             else:
                 void.append(SegmentObject(name, 0))
-        return cls(sorted(numbered), sorted(named), strange, void)
+        return cls(sorted(numbered), sorted(named), strange, void, sorted(beginnings))
+
+    @property
+    def beginning(self) -> Beginning:
+        """The first sequence of the stream, unless the objects begin later."""
+        return max(self.beginnings, default=ALL)
 
     @cached_property
     def newest(self) -> SegmentObject | None:

@@ -1,0 +1,116 @@
+"""`zambezi completion`: let a shell complete commands and options.
+
+The script of a shell asks `zambezi completion words` for the words that can follow. It reads them from the parsers of
+the commands, so it knows each option as soon as the command has it. Where nothing is known the shell offers files.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_BASH: Final = """\
+_zambezi() {
+    local words
+    words=$(zambezi completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    local IFS=$'\\n'
+    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _zambezi zambezi
+"""
+_ZSH: Final = """\
+#compdef zambezi
+_zambezi() {
+    local -a found
+    found=("${(@f)$(zambezi completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+compdef _zambezi zambezi
+"""
+_FISH: Final = """\
+function __zambezi
+    set -l words (commandline -opc) (commandline -ct)
+    zambezi completion words -- $words[2..] 2>/dev/null
+end
+complete -c zambezi -a '(__zambezi)'
+"""
+SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_WHERE: Final = {
+    "bash": "~/.local/share/bash-completion/completions/zambezi",
+    "zsh": "a file _zambezi in a directory of $fpath",
+    "fish": "~/.config/fish/completions/zambezi.fish",
+}
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    places = "; ".join(f"{shell}: {place}" for shell, place in _WHERE.items())
+    parser = subparsers.add_parser(
+        "completion",
+        help="let a shell complete commands",
+        description=f"Print a script that lets a shell complete commands and options. Write it to ({places}).",
+    )
+    commands = parser.add_subparsers(title="shells", metavar="SHELL", required=True)
+    for shell in SCRIPTS:
+        command = commands.add_parser(shell, help=f"for {shell}", description=f"Print the script for {shell}.")
+        command.set_defaults(run=run, shell=shell)
+    command = commands.add_parser(
+        "words", help="for these scripts", description="Print the words that can be the last one of a command line."
+    )
+    command.add_argument("words", metavar="WORD", nargs="*", help="the words after zambezi, of which the last is begun")
+    command.set_defaults(run=run_words)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    print(SCRIPTS[arguments.shell], end="")
+    return 0
+
+
+def run_words(arguments: argparse.Namespace) -> int:
+    from zambezi.cli import command_parser, needed  # noqa: PLC0415 - the package imports this module
+
+    *before, begun = arguments.words or [""]
+    for word in candidates(command_parser(needed(before)), before, begun):
+        print(word)
+    return 0
+
+
+def candidates(parser: argparse.ArgumentParser, before: Sequence[str], begun: str) -> list[str]:
+    """Return the words with a beginning that can follow others in the command line of a parser."""
+    is_value: argparse.Action | None = None  # the option whose value comes next
+    for word in before:
+        if is_value is not None:
+            is_value = None
+        elif word.startswith("-"):
+            option = parser._option_string_actions.get(word)
+            is_value = option if option is not None and option.nargs != 0 else None
+        else:
+            parser = _commands(parser).get(word, parser)
+    if is_value is not None:
+        found = [str(choice) for choice in is_value.choices or ()]
+    elif begun.startswith("-"):
+        found = [name for name in parser._option_string_actions if name.startswith("--") or begun == "-"]
+    else:
+        found = [*_commands(parser), *_choices(parser)]
+    return sorted(word for word in found if word.startswith(begun))
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the subcommands of a parser."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _choices(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the values of the arguments that have only some."""
+    return [
+        str(choice)
+        for action in parser._actions
+        if not action.option_strings and not isinstance(action, argparse._SubParsersAction)
+        for choice in action.choices or ()
+    ]

@@ -1,0 +1,112 @@
+"""`zambezi context`: name the servers that one works with, and choose among them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zambezi.cli.errors import OptionsError
+from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, variable
+from zambezi.wire.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "context",
+        help="name servers, and choose the one that commands use",
+        description="A context names a server: its endpoints and keys. Commands take what they need from the context "
+        f"in use, from --context NAME or from the variable {CHOICE}. A single setting can also come from the "
+        f"environment: {', '.join(map(variable, SETTINGS))}. The contexts are in "
+        "~/.config/zambezi/contexts.toml, or in a directory zambezi of $XDG_CONFIG_HOME.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    command = commands.add_parser("list", help="list the contexts", description="List the contexts; * is in use.")
+    command.add_argument("--json", action="store_true", help="print a line of JSON for each context")
+    command.set_defaults(run=run_list)
+    command = commands.add_parser(
+        "set",
+        help="add a context, or change settings of one",
+        description="Add a context, or change settings of one. An empty value removes a setting.",
+    )
+    command.add_argument("name", metavar="NAME", help="the name of the context")
+    for setting, described in SETTINGS.items():
+        command.add_argument(f"--{setting.replace('_', '-')}", metavar="TEXT", help=described)
+    command.set_defaults(run=run_set)
+    for name, run, described in (
+        ("use", run_use, "Let commands use a context from now on; without NAME, none."),
+        ("remove", run_remove, "Remove a context."),
+    ):
+        command = commands.add_parser(name, help=_first(described), description=described)
+        command.add_argument(
+            "name", metavar="NAME", nargs="?" if name == "use" else None, help="the name of the context"
+        )
+        command.set_defaults(run=run)
+
+
+def _first(described: str) -> str:
+    return described[0].lower() + described[1:].split(";", maxsplit=1)[0].rstrip(".")
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    contexts = Contexts.load()
+    for name, settings in sorted(contexts.all.items()):
+        is_used = name == contexts.current
+        if arguments.json:
+            print(json.dumps({"context": name, "in_use": is_used, **_without_token(settings)}))
+        else:
+            shown = "  ".join(f"{setting}={value}" for setting, value in _without_token(settings).items())
+            print(printable(f"{'*' if is_used else ' '} {name}  {shown}".rstrip()))
+    if not contexts.all:
+        print("there are no contexts yet: add one with `zambezi context set NAME --endpoint ENDPOINT`", file=sys.stderr)
+    return 0
+
+
+def _without_token(settings: dict[str, str]) -> dict[str, str]:
+    """Return settings as they may be shown."""
+    return {setting: "(hidden)" if setting == "token" else value for setting, value in settings.items()}
+
+
+def run_set(arguments: argparse.Namespace) -> int:
+    contexts = Contexts.load()
+    settings = contexts.all.setdefault(check_name(arguments.name), {})
+    given = {setting: getattr(arguments, setting) for setting in SETTINGS if getattr(arguments, setting) is not None}
+    for setting in ("server_key", "key"):
+        if given.get(setting):
+            given[setting] = str(Path(given[setting]).expanduser().absolute())
+    settings.update(given)
+    contexts.all[arguments.name] = {setting: value for setting, value in settings.items() if value}
+    contexts.save()
+    if contexts.current != arguments.name:
+        print(f"saved; use it with `zambezi context use {arguments.name}`", file=sys.stderr)
+    return 0
+
+
+def run_use(arguments: argparse.Namespace) -> int:
+    contexts = Contexts.load()
+    if arguments.name is not None:
+        _require(contexts, arguments.name)
+    contexts.current = arguments.name or ""
+    contexts.save()
+    return 0
+
+
+def run_remove(arguments: argparse.Namespace) -> int:
+    contexts = Contexts.load()
+    _require(contexts, arguments.name)
+    del contexts.all[arguments.name]
+    if contexts.current == arguments.name:
+        contexts.current = ""
+    contexts.save()
+    return 0
+
+
+def _require(contexts: Contexts, name: str) -> None:
+    if name not in contexts.all:
+        raise OptionsError(f"there is no context {name!a}: `zambezi context list` shows them")
