@@ -229,7 +229,7 @@ def test_the_streams_of_a_dead_broker_are_taken_without_a_look_at_each() -> None
             send(request, answer)
 
         broker.network.send = note  # type: ignore[method-assign]
-        broker.attach = lambda _name, _done: None  # type: ignore[method-assign]  # no client asks
+        broker.attach = lambda name, done: None  # type: ignore[method-assign]  # no client asks
 
     for broker in world.brokers:
         watch(broker)
