@@ -242,7 +242,7 @@ class ClusterBroker:
         elif (server := self.cluster.heir_of(name)) is not None:
             done(Moved(server.endpoint if server.id != self.id else ""))
         elif (server := self.cluster.named_by(name)) is not None:
-            self.cluster.suspect(server, self.world.clock.now)
+            self.cluster.suspect(server, name, self.world.clock.now)
             done(Moved(server.endpoint))
         else:
 

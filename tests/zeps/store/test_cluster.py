@@ -183,7 +183,8 @@ def test_a_broker_that_leaves_is_noticed_when_a_client_asks_for_its_stream() -> 
     world.clock.run_until(beaten_at + 0.2)  # the next heartbeat is far away
     left.call(left.cluster.leave)
     world.run_for(0.2)
-    other.call(lambda: other.attach(STREAMS[0], lambda _: None))
+    for _ in range(2):
+        other.call(lambda: other.attach(STREAMS[0], lambda _: None))
     world.run_for(0.3)
     assert other.cluster.beaten_at > beaten_at
     heir = other.cluster.heir_of(STREAMS[0])
@@ -207,8 +208,8 @@ def test_a_broker_that_refuses_connections_is_failing_until_it_puts_a_heartbeat(
     assert cluster.heir_of(STREAMS[0]) is not None
     world.run_for(8.0)  # it lives: a firewall is between the brokers
     assert cluster.heir_of(STREAMS[0]) is None
-    other.call(lambda: cluster.suspect(member, world.clock.now))
-    assert not cluster.suspect(member, world.clock.now + 100)  # so it is not connected to for a while
+    assert not cluster.suspect(member, STREAMS[0], world.clock.now + 100)
+    assert not cluster.suspect(member, STREAMS[0], world.clock.now + 101)  # it is not connected to for a while
     assert world.owner_of(STREAMS[0]) is owner
 
 

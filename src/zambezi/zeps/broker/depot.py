@@ -325,15 +325,15 @@ class Depot(Store):
         """
         server = self.cluster.named_by(name)
         if server is not None:
-            self._suspect(server)
+            self._suspect(server, name)
             raise Moved(server.endpoint)
         moved, time_found = self._moved.get(name, (None, 0.0))
         if moved is not None and time.monotonic() < time_found + KNOWN:
             raise moved
 
-    def _suspect(self, server: Member) -> None:
+    def _suspect(self, server: Member, name: str) -> None:
         if self._beats is not None:
-            if self.cluster.suspect(server, self._beats.time()):
+            if self.cluster.suspect(server, name, self._beats.time()):
                 self.knock(server)
             self._beats.advance_soon(self.cluster)
 

@@ -15,8 +15,8 @@ changes an idle broker asks the store only for its heartbeat and the list of bro
 A broker whose heartbeat is late, that refuses connections, or that says that it leaves, is *failing*. The streams that
 it has named are expected by the brokers that will be their homes: these prepare to take them, and let clients wait.
 When it is gone, they take the streams without looking at each of them first. A broker that is asked for a stream of
-another one looks at the heartbeat of that one, at most every `PROBE` seconds, and the shell connects to it: so the
-broker finds out at once that the other one leaves, or does not run.
+another one again looks at the heartbeat of that one, at most every `PROBE` seconds, and the shell connects to it: so
+the broker finds out at once that the other one leaves, or does not run.
 
 A broker whose heartbeat was not stored for `LIMIT` seconds is *cut off*: other brokers take its streams. It gives up
 its streams by itself, so that its clients go to the other brokers, and begins again when the store answers. That is
@@ -47,6 +47,8 @@ LOOKUPS_AT_ONCE: Final = 8  # streams that clients have asked for
 PATIENCE: Final = 5.0  # seconds of pauses, while the store fails, after which a look-up fails
 AFTER: Final = 0.1  # seconds between the death of a broker and the heartbeat that finds it
 SILENT: Final = 1.5  # periods after which a heartbeat is late
+ASKED: Final = 5.0  # seconds in which a client that was sent to another broker in vain comes back
+_MOST_ASKED: Final = 10_000  # streams
 PROBE: Final = 0.25  # seconds between two looks at a broker that is asked for, or that leaves
 TRUST: Final = 600.0  # seconds for which a broker is not connected to, if it lives although it refused a connection
 _TICK: Final = 1.0  # seconds by which a store's times can be wrong
@@ -177,6 +179,7 @@ class Cluster:
         self._departed: dict[str, bytes] = {}  # streams of brokers that are gone since the last scan, and these brokers
         self._awaited: dict[str, float] = {}  # of these, streams that other brokers must take, and until when
         self._probed: dict[bytes, float] = {}  # when the heartbeat of a broker was looked at
+        self._asked: dict[str, float] = {}  # when streams of other brokers were asked for
         self._refused: dict[bytes, float] = {}  # brokers that refused a connection, and the store's time of that
         self._trusted: dict[bytes, float] = {}  # brokers that live all the same, and until when
 
@@ -296,12 +299,17 @@ class Cluster:
         """Whether a scan is in progress."""
         return self._is_scanning
 
-    def suspect(self, member: Member, now: float) -> bool:
-        """Look whether a broker leaves: a client that it has sent away perhaps asks for its stream here.
+    def suspect(self, member: Member, stream: str, now: float) -> bool:
+        """Look whether a broker leaves, if a stream of it is asked for again: it has perhaps sent its client away.
 
         Return whether the shell must connect to the broker, too, and call `note_refused` if it refuses that.
         """
-        if now < self._probed.get(member.id, 0.0) + PROBE:
+        asked = self._asked.get(stream)
+        if len(self._asked) >= _MOST_ASKED:
+            self._asked.clear()
+        self._asked[stream] = now
+        is_again = asked is not None and now < asked + ASKED
+        if not is_again or now < self._probed.get(member.id, 0.0) + PROBE:
             return False
         self._probed[member.id] = now
         self._runner.start(within(is_leaving(member.id), PATIENCE), now, self._note_probe, lambda _: None)
