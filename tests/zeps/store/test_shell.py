@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from pathlib import Path
 
@@ -127,7 +126,6 @@ def test_a_store_that_does_not_answer_is_reported() -> None:
     answer = store.execute(Get("key"))
     assert isinstance(answer, Failed)
     assert "\n" not in answer.reason
-    assert not re.search(r"in \d+\.\d+ *m?s", answer.reason)
     assert store.execute(Get("other")) != answer
     assert store.problem == answer.reason  # the same text as before: it is logged once
     with pytest.raises(StoreError, match="s3://bucket/prefix does not answer"):
