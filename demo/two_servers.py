@@ -41,6 +41,7 @@ enabled = false
 """
 ORDERS = 1000  # before the kill, and after it
 STREAM = "orders"
+LOOK = 0.1  # seconds between two looks
 
 
 async def a_takeover(directory: Path) -> None:
@@ -52,11 +53,14 @@ async def a_takeover(directory: Path) -> None:
             servers[endpoint] = await _start(stack, directory, name, endpoint)
         say(f"two servers share {directory}/store: the stream {STREAM} is there, and their disks are caches")
         client = await stack.enter_async_context(Client.connect(list(servers)))
+        async with asyncio.timeout(PATIENCE):
+            while len(await client.brokers(PATIENCE)) < len(servers):  # noqa: ASYNC110 - no event reports them
+                await asyncio.sleep(LOOK)
         await _publish(client, range(ORDERS))
         seen: list[int] = []
         reading = asyncio.ensure_future(_read(client, seen))
         stack.callback(reading.cancel)
-        owner = next(one.owner for one in await client.streams(PATIENCE) if one.stream == STREAM)
+        owner = await _owner(client)
         say(f"the server at {owner} serves the stream, and has confirmed {ORDERS:,} orders. SIGKILL.")
         servers[owner].kill()
         began = time.monotonic()
@@ -66,6 +70,16 @@ async def a_takeover(directory: Path) -> None:
             await reading
         assert seen == list(range(2 * ORDERS)), "the subscriber missed an order, or got one twice"
         say(f"the subscriber got all {len(seen):,} orders, once and in order: it has noticed only a pause")
+
+
+async def _owner(client: Client) -> str:
+    """Return the endpoint of the server that has the stream. While the stream moves, none has it."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = next(one for one in await client.streams(PATIENCE) if one.stream == STREAM)
+            if found.is_described:
+                return found.owner
+            await asyncio.sleep(LOOK)
 
 
 async def _start(stack: AsyncExitStack, directory: Path, name: str, endpoint: str) -> asyncio.subprocess.Process:

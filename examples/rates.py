@@ -53,7 +53,7 @@ for report in run.reports():
 # And as a picture.
 # %%
 rows = [row.asDict() for row in traffic.rates(run.table(), settings).collect()]
-picture = save(rates(rows, "Messages per second, in windows of 200 ms"), Path("rates.png"))
+picture = save(rates(rows, "Messages per second, in windows of 200 ms", settings.window), Path("rates.png"))
 print(f"see {picture}")
 
 # %%

@@ -1,6 +1,7 @@
 """`make demo` without Spark: it runs to its end, shows every step, and leaves no files behind."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+COMMAND = [sys.executable, "-m", "demo", "--without-spark"]
 PATIENCE = 240.0
 SHOWN = (
     "zambezi serve runs these services: zeps, mcollective, zre, log, console",
@@ -23,12 +25,10 @@ SHOWN = (
 
 @pytest.mark.timeout(300)
 def test_the_demo_runs_to_its_end(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEMO_")}
-    environment |= {"DEMO_SPARK": "0", "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "demo"],
+        COMMAND,
         cwd=ROOT,
-        env=environment,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -38,4 +38,20 @@ def test_the_demo_runs_to_its_end(tmp_path: Path) -> None:
     for line in SHOWN:
         assert line in done.stdout
     assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(300)
+def test_a_demo_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        COMMAND, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        while "2. 20 sensors" not in (line := demo.stdout.readline()):
+            assert line, "the demo ended"
+        demo.terminate()
+        _, errors = demo.communicate(timeout=PATIENCE)  # the pipe is open as long as a process of the demo runs
+        assert demo.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from zambezi import cli
+from zambezi.cli.pub import paced
 from zambezi.cli.quantity import start
 from zambezi.cli.stream_tables import size
 from zambezi.zmtp.keys import KeyPair, write_pair
@@ -143,11 +144,31 @@ def test_a_publisher_with_a_name_skips_the_lines_that_it_has_published(
     assert publish(b"another\n", "another") == "1 message published to copies"
 
 
+def test_files_are_published_as_messages(
+    served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    at = ("--endpoint", served.endpoint)
+    (tmp_path / "one").write_bytes(b"1\n2\n")
+    type_in(monkeypatch, b"typed\n")
+    run(capsys, "pub", "files", "k", "--file", str(tmp_path / "one"), "--file", "-", "--repeat", "2", *at)
+    found = run(capsys, "sub", "files", "--since", "earliest", "--until", "now", "--format", "hex", *at)
+    assert [bytes.fromhex(line) for line in found.split()] == [b"1\n2\n", b"typed\n"] * 2
+
+
+def test_a_message_is_repeated_at_a_rate(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pub", "s", "k", "x", "--repeat", "2500", "--rate", "100000", "--endpoint", served.endpoint]) == 0
+    assert "2500 messages published" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["pub", "s"], "give either the KEY"),
-        (["pub", "s", "k", "x", "--publisher", "me"], "leave BODY out"),
+        (["pub", "s", "k", "x", "--publisher", "me"], "leave BODY and --file out"),
+        (["pub", "s", "k", "x", "--file", "f"], "not both"),
+        (["pub", "s", "--tab", "--file", "f"], "the key of a file is KEY"),
+        (["pub", "s", "k", "--repeat", "2"], "can be read only once"),
+        (["pub", "s", "k", "--file", "nosuch"], "nosuch"),
         (["pub", "s", "k", "x", "--key", "f"], "--key works only with --server-key"),
         (["topics", "--key", "f"], "--key works only with --server-key"),
         (["pub", "s", "k", "x", "--endpoint", "nowhere"], "nowhere"),
@@ -340,3 +361,15 @@ def test_a_stream_that_is_not_there_is_not_created_by_looking(
     assert "there is no stream reading; did you mean readings?" in fails(capsys, "sub", "reading", *at)
     assert "there is no stream zzz" in fails(capsys, "sub", "zzz", *at)
     assert len(run(capsys, "stream", "list", "--json", *at).splitlines()) == 1
+
+
+def test_messages_are_paced() -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += max(seconds, 0.001)
+
+    sent = [(now[0], len(some)) for some in paced([("k", b"")] * 101, 10, lambda: now[0], sleep)]
+    assert sum(number for _, number in sent) == 101
+    assert sent[0] == (0.0, 1)
+    assert sent[-1][0] == pytest.approx(10.0, abs=0.2)

@@ -15,16 +15,25 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
 from tests.server.test_server import config_for
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
+<<<<<<< HEAD
 from zambezi.console import Console, metrics, tail
+=======
+from zambezi.console import Console, metrics
+from zambezi.console.console import TAIL_BODY
+from zambezi.console.guard import Guard
+>>>>>>> main
 from zambezi.console.history import History
 from zambezi.console.results import latest_results
 from zambezi.console.tail import TAIL_BODY
 from zambezi.server import Server, state
+from zambezi.server.config import ConsoleConfig
 from zambezi.server.errors import ServerError
 from zambezi.wire.text import as_text
 from zambezi.zeps.asyncio import Client
@@ -68,6 +77,7 @@ async def test_named_readers_have_their_lag_and_a_bounded_number_of_series(tmp_p
             await client.set_reader("prices", "billing", 3)
             found = series()
             assert found["zambezi_reader_lag billing prices"] == 2
+            assert found["zambezi_reader_lag_seconds billing prices"] >= 0
             assert found["zambezi_stream_readers prices"] == 1
             assert found["zambezi_readers_refused_total"] == found["zambezi_readers_taken_total"] == 0
             for number in range(10):
@@ -535,3 +545,20 @@ async def test_a_query_that_is_not_utf8_is_no_fault_of_the_console(
             if "pattern" not in query:
                 assert b"there is no stream" in await answer.content.readline()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+@in_loop
+async def test_a_supervisor_checks_by_the_address_of_the_machine(host: str) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    guard = Guard(ConsoleConfig(host=host), has_keys=True)
+    with pytest.raises(web.HTTPMisdirectedRequest):
+        await guard.check(make_mocked_request("GET", "/api/state", {"Host": "10.0.0.7:8470"}), answer)
+    request = make_mocked_request("GET", "/readyz", {"Host": "10.0.0.7:8470"})
+    if host == "127.0.0.1":
+        with pytest.raises(web.HTTPMisdirectedRequest):
+            await guard.check(request, answer)
+    else:
+        assert (await guard.check(request, answer)).status == 200

@@ -6,8 +6,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from tests.pages.blocks import ROOT
 from tests.pages.commands import check, words
@@ -81,3 +84,45 @@ def test_the_container_exposes_the_ports_of_the_server() -> None:
     defaults = config.Config()
     ports = [defaults.zeps.endpoint.rpartition(":")[2], defaults.mcollective.endpoint.rpartition(":")[2]]
     assert exposed.split() == [*ports, str(defaults.console.port)]
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, dict[str, Any]]:
+    """The manifests for Kubernetes, by their kind."""
+    read = yaml.safe_load_all((DEPLOY / "kubernetes" / "zambezi.yaml").read_text())
+    return {manifest["kind"]: manifest for manifest in read}
+
+
+def test_kubernetes_understands_the_manifests(manifests: dict[str, dict[str, Any]]) -> None:
+    assert set(manifests) == {"ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"}
+    for manifest in manifests.values():
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_configuration_for_kubernetes_is_valid(manifests: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "zambezi.toml"
+    file.write_text(manifests["ConfigMap"]["data"]["zambezi.toml"])
+    read = config.read(file)
+    assert (read.zeps.journal.sync, bool(read.zeps.store.url), bool(read.server.keys)) == ("store", True, True)
+    pod = manifests["StatefulSet"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert mounts[str(Path(read.server.data).parent)] == "data"
+    assert mounts[str(Path(read.server.keys).parent)] == "keys"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"zeps": int(read.zeps.endpoint.rpartition(":")[2]), "console": read.console.port}
+    check(["zambezi", *container["args"]])
+
+
+def test_the_names_in_the_manifests_fit_each_other(manifests: dict[str, dict[str, Any]]) -> None:
+    spec = manifests["StatefulSet"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"] == labels
+    assert manifests["Service"]["spec"]["selector"] == labels
+    assert manifests["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert spec["serviceName"] == manifests["Service"]["metadata"]["name"]
+    claims = {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
+    pod = spec["template"]["spec"]
+    volumes = {volume["name"] for volume in pod["volumes"]} | claims
+    used = {mount["name"] for one in (*pod["containers"], *pod["initContainers"]) for mount in one["volumeMounts"]}
+    assert used == volumes

@@ -236,6 +236,42 @@ def check_image(text: str, _place: Path) -> None:
 
 
 # Below all checks: the list of blocks is made when this is imported.
+@TEXTS.at(
+    "docs/pipelines.md",
+    "healthy: no, because room.sensor-7 of readings was silent for 4.9 min (14 messages expected)",
+)
+def check_verdict(text: str, _place: Path) -> None:
+    """Compare with the verdict on these rows."""
+    from zambezi.spark.pipelines.pipeline import Rows, Settings
+    from zambezi.spark.pipelines.traffic import judge
+
+    def rows(**row: object) -> Rows:
+        return Rows(list(row), [list(row.values())], False, frozenset())
+
+    time = "2026-11-16 13:42:11"
+    found = {
+        "traffic-streams": rows(stream="readings", messages=11_326, to=time),
+        "traffic-keys": rows(
+            stream="readings",
+            key="room.sensor-7",
+            state="silent",
+            silent_s=291.6,
+            usual_gap_s=20.9,
+            expected=14,
+            last=time,
+        ),
+        "traffic-prefixes": rows(
+            **{"stream": "readings", "prefix": "door", "state": "surge", "from": time, "to": time},
+            windows=3,
+            messages=1827,
+            expected=54.0,
+            deviations=278.6,
+        ),
+        "traffic-gaps": Rows(["stream"], [], False, frozenset()),
+    }
+    assert text.splitlines() == judge(found, Settings()).lines()
+
+
 @pytest.mark.parametrize("block", [block for block in all_blocks(*TEXTS.kinds) if TEXTS.knows(block)], ids=str)
 def test_a_text_agrees_with_the_real_thing(block: Block, tmp_path: Path) -> None:
     TEXTS.check(block, tmp_path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.journal import numbered, write
+from tests.spark.lake.archiving import archive
 from zambezi.cli import main, sql
 from zambezi.spark.errors import SparkError
 from zambezi.spark.views import MESSAGES, StreamViews
@@ -76,6 +77,23 @@ def test_queries_of_a_command_line(data: str, capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr()
     assert "2023-11-14 22:13:20.000000" in shown.out
     assert shown.err == "only the first 1 rows are shown: see --rows, or --format csv for all\n"
+
+
+@pytest.mark.usefixtures("given")
+def test_views_over_an_archive_and_the_messages_after_it(
+    spark: SparkSession, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive(Path(data), tmp_path / "archive")
+    write(Path(data), "readings", numbered(12))
+
+    def count(*arguments: str) -> str:
+        query = "SELECT count(*) AS n, max(sequence) AS last, count(DISTINCT sequence) AS different FROM readings"
+        assert main(["sql", "--archive", str(tmp_path / "archive"), *arguments, "-e", query, "--format", "csv"]) == 0
+        spark.catalog.dropTempView("readings")  # a command has a session of its own
+        return capsys.readouterr().out
+
+    assert count() == "n,last,different\n30,30,30\n"
+    assert count("--path", data) == "n,last,different\n42,42,42\n"
 
 
 @pytest.mark.usefixtures("given")

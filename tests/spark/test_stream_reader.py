@@ -19,6 +19,7 @@ from zambezi.spark.errors import Replaced, SparkError, Trimmed, Vanished
 from zambezi.spark.options import STREAM, Options
 from zambezi.spark.stream_reader import StreamReader
 from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.sync import Client
 
 ALL = ReadAllAvailable()
 
@@ -270,6 +271,35 @@ def test_the_progress_of_a_query_tells_how_far_it_is_behind(tmp_path: Path, wher
         report = reader.reportLatestOffset()
         assert report is not None
         assert (report["behindMessages"], report["behindSeconds"]) == (0, 0.0)
+
+
+def test_the_broker_shows_how_far_a_query_is_behind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, "s", numbered(30))
+    with serving(tmp_path) as (_, endpoint), Client.connect(endpoint) as client:
+
+        def shown() -> list[tuple[str, int, int, bool]]:
+            return [(one.reader, one.position, one.lag, one.behind > 0) for one in client.readers("s")]
+
+        options = {"endpoint": endpoint, "stream": "s", "startingSequence": "earliest", "reader": "archive"}
+        reader = StreamReader(COLUMNS, Options(options, STREAM))
+        end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(14))
+        assert shown() == [("archive", 0, 30, True)]
+        end = reader.latestOffset(end, ALL)  # Spark asks for the next batch when the one before is done
+        assert shown() == [("archive", 14, 16, True)]
+        reader.latestOffset(end, ALL)
+        assert shown() == [("archive", 30, 0, False)]
+        reader.stop()
+
+        # Another program reads under the name: the query goes on, and says so once.
+        with client.stream("s").subscribe(name="billing", since=7) as subscription:
+            subscription.recv(60)
+            reader = StreamReader(COLUMNS, Options(options | {"reader": "billing"}, STREAM))
+            end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(14))
+            assert reader.latestOffset(end, ALL)["s"]["sequence"] == 30
+            reader.stop()
+    (told,) = caplog.messages
+    assert told.startswith("the broker does not show how far the query is behind as reader 'billing' (1 streams, for ")
+    assert "the reader billing is in use by" in told
 
 
 def test_lost_messages_are_counted(tmp_path: Path) -> None:

@@ -324,4 +324,4 @@ def test_many_refusals_are_few_lines_in_the_log(
         assert len(caplog.records) == FIRST
         sim.advance(INTERVAL)
     assert len(caplog.records) == FIRST + 1
-    assert caplog.records[-1].getMessage().startswith("90 more like these; the last: HandshakeFailed(")
+    assert caplog.records[-1].getMessage().startswith(f"90 more like these; the last: {endpoint}: the handshake")

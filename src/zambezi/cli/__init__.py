@@ -53,6 +53,7 @@ SUBCOMMANDS: Final = (
     "log",
     "peer",
     "keygen",
+    "bench",
     "context",
     "completion",
 )

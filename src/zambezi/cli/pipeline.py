@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -25,12 +26,14 @@ from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
     add_key_options,
     add_spark_options,
+    add_store_options,
     cancel_jobs,
     check_spark,
     given,
     pair,
     source_place,
     spark_session,
+    store_options,
 )
 from zambezi.cli.terminal import Console, table_console
 from zambezi.wire.text import printable
@@ -50,9 +53,9 @@ if TYPE_CHECKING:
 NAMES: Final = {
     "archive": "streams to a Delta table, by date, each message once",
     "restore": "an archive back into streams",
-    "traffic": "messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
-    "network-health": "a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
-    "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
+    "traffic": "messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
+    "network-health": "a mesh by its logs: when nodes were there, flapping, restarts, who talks to whom, lost messages",
+    "fleet-audit": "requests and replies of a fleet: by topic, caller and action, how long they took, silent nodes",
 }
 RESTORE: Final = "restore"
 ARCHIVE: Final = "archive"  # always incremental
@@ -140,6 +143,12 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="any option of the Spark source, such as maxBytesPerTrigger=1g (can be repeated)",
+    )
+    options.add_argument(
+        "--reader",
+        metavar="NAME",
+        help="the named reader as which the broker shows how far the run is behind, with --incremental or --follow "
+        "(default: pipeline-NAME; empty: none)",
     )
     options.add_argument(
         "--accept-loss", action="store_true", help="continue if retention removed messages before they were read"
@@ -281,7 +290,9 @@ def _check(arguments: argparse.Namespace) -> None:
     for option, value in refused.items():
         if value:
             raise OptionsError(f"{option} does not work with {arguments.name}")
-    grows = arguments.follow or arguments.incremental or arguments.name == ARCHIVE
+    grows = _grows(arguments)
+    if arguments.reader and not (grows and arguments.endpoint):
+        raise OptionsError("--reader needs --endpoint, and --incremental or --follow")
     if arguments.until and grows:
         raise OptionsError("--until does not work with an incremental run, which continues where the last one ended")
     if arguments.max_per_batch and not grows:
@@ -303,24 +314,15 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "minPartitions": str(arguments.min_partitions) if arguments.min_partitions else None,
         "failOnDataLoss": "false" if arguments.accept_loss else None,
     }
+    reader = f"pipeline-{arguments.name}" if arguments.reader is None else arguments.reader
+    if reader and arguments.endpoint and _grows(arguments):
+        options["reader"] = reader
     return given(options) | dict(pair("--option", one) for one in arguments.option)
 
 
-def add_store_options(parser: argparse._ActionsContainer) -> None:
-    """Add the option for object stores."""
-    parser.add_argument(
-        "--store-option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an option of the object store of --out or --archive, such as AWS_ENDPOINT_URL=http://host:8333 (can be "
-        "repeated; default: from variables of the environment)",
-    )
-
-
-def store_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the object store that the command line describes."""
-    return dict(pair("--store-option", one) for one in arguments.store_option)
+def _grows(arguments: argparse.Namespace) -> bool:
+    """Return whether the run adds to its table, as a streaming query."""
+    return bool(arguments.follow or arguments.incremental or arguments.name == ARCHIVE)
 
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
@@ -379,6 +381,7 @@ class _Session:
             while not work.wait(query, POLL):
                 if self._interrupted.is_set():
                     work.stop()
+                    work.add_up()
                     break
                 batch = work.progress().batch
                 if work.pipeline.live and batch != reported and time.monotonic() >= due:
@@ -414,7 +417,7 @@ class _Session:
             print(as_json(results, verdict, places))
             return
         for one in results:
-            self._output.print(result_view(one, self._arguments.rows))
+            self._output.print(result_view(one, self._arguments.rows, str(self._results)))
         self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}")
         self._output.print(verdict_view(verdict, str(self._results)))
 
@@ -466,10 +469,19 @@ def compact(arguments: argparse.Namespace) -> int:
     from zambezi.spark.lake.place import Place  # noqa: PLC0415
     from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
 
+    hours = -(-int(arguments.keep) // 3600)
     table = LakeTable(Place(arguments.table, store_options(arguments)), "")
     if not table.exists:
         raise OptionsError(f"there is no Delta table in {table.place}")
-    done = maintain(table, hours=-(-int(arguments.keep) // 3600))
+    from zambezi.spark.lake.sums import add_up  # noqa: PLC0415
+    from zambezi.spark.pipelines import PIPELINES  # noqa: PLC0415
+
+    pipeline = PIPELINES.get(table.pipeline)
+    if pipeline is not None and pipeline.sums:
+        added = add_up(table, pipeline.sums)
+        done = replace(maintain(table, hours=hours), merged=added.merged, written=added.written)
+    else:
+        done = maintain(table, hours=hours)
     table_console().print(
         f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
     )

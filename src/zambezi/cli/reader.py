@@ -12,7 +12,7 @@ from rich.table import Table
 from zambezi.cli.client import LOOK, WORK, add_client_options, add_timeout_option, client_of
 from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
-from zambezi.cli.stream_tables import ago
+from zambezi.cli.stream_tables import ago, duration
 from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.wire.text import printable
 from zambezi.zeps.errors import BrokerError
@@ -133,6 +133,7 @@ def reader_table(readers: Sequence[ReaderInfo]) -> Table:
         ("kind", "left"),
         ("position", "right"),
         ("lag", "right"),
+        ("behind", "right"),
         ("changed", "left"),
         ("user", "left"),
         ("in use by", "left"),
@@ -144,6 +145,7 @@ def reader_table(readers: Sequence[ReaderInfo]) -> Table:
             _kind(one),
             str(one.position),
             f"{one.lag:,}",
+            duration(one.behind) if one.lag and not one.shared else "-",
             ago(one.changed_at),
             printable(one.user) or "-",
             _users(one),
@@ -185,4 +187,4 @@ def _describe(info: ReaderInfo) -> dict[str, Any]:
     found = {**dataclasses.asdict(info), "time": info.changed_at.isoformat()}
     if info.shared:
         return {name: value for name, value in found.items() if name not in ("user", "holder")}
-    return {name: found[name] for name in ("reader", "position", "lag", "time", "user", "holder")}
+    return {name: found[name] for name in ("reader", "position", "lag", "behind", "time", "user", "holder")}

@@ -26,14 +26,15 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(\.\d+)?")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def result_view(result: Result, most: int) -> RenderableType:
-    """Return a result with its title, at most `most` of its rows, and its notes."""
+def result_view(result: Result, most: int, place: str) -> RenderableType:
+    """Return a result with its title, at most `most` of its rows, its notes, and the file that has more rows."""
     found = result.found
     rows = found.rows[:most]
     left = len(found.rows) - len(rows)
     notes = [*result.notes]
     if left or found.more:
-        notes.append(f"{'at least ' if found.more else ''}{left:,} more {'row' if left == 1 else 'rows'} in the files")
+        rows_left = f"{left:,} more {'row' if left == 1 else 'rows'} in {place}/{result.name}.json"
+        notes.append(f"{rows_left}, which has only the first {len(found.rows):,}" if found.more else rows_left)
     day = _day(rows)
     title = Text(printable(result.title), "bold")
     if day:

@@ -70,6 +70,23 @@ def source_place(arguments: argparse.Namespace) -> dict[str, str | None]:
     }
 
 
+def add_store_options(parser: argparse._ActionsContainer) -> None:
+    """Add the option for object stores."""
+    parser.add_argument(
+        "--store-option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of the object store of --out or --archive, such as AWS_ENDPOINT_URL=http://host:8333 (can be "
+        "repeated; default: from variables of the environment)",
+    )
+
+
+def store_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the object store that the command line describes."""
+    return dict(pair("--store-option", one) for one in arguments.store_option)
+
+
 def given(options: Mapping[str, str | None]) -> dict[str, str]:
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}

@@ -23,11 +23,13 @@ from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
     add_key_options,
     add_spark_options,
+    add_store_options,
     cancel_jobs,
     check_spark,
     given,
     source_place,
     spark_session,
+    store_options,
 )
 from zambezi.cli.terminal import say, table_console
 from zambezi.errors import ZambeziError
@@ -71,6 +73,12 @@ def add_parser(subparsers: Subparsers) -> None:
     options = parser.add_argument_group("input")
     options.add_argument("--endpoint", metavar="ENDPOINT", help=f"the endpoint of a broker (default: {ENDPOINT})")
     options.add_argument("--path", metavar="DIR", help="the data directory of a broker, or the URL of a store")
+    options.add_argument(
+        "--archive",
+        metavar="DIR",
+        help="an archive, a directory or a URL: views have its messages, and those of --endpoint or --path after it",
+    )
+    add_store_options(options)
     options.add_argument("--since", metavar="TIME", type=moment, help="read messages from this time on (ISO 8601)")
     options.add_argument("--until", metavar="TIME", type=moment, help="read messages up to this time (ISO 8601)")
     add_key_options(options)
@@ -187,6 +195,9 @@ def _joined(lines: Sequence[str]) -> Iterator[str]:
 
 def _source_options(arguments: argparse.Namespace) -> dict[str, str]:
     options = given(source_place(arguments))
+    if arguments.archive:
+        stored = store_options(arguments)
+        return options | {"archive": arguments.archive} | ({"storeOptions": json.dumps(stored)} if stored else {})
     return options if arguments.path else {"endpoint": ENDPOINT} | options
 
 

@@ -116,8 +116,16 @@ def ago(when: datetime | None) -> str:
     """Return how long ago a time is."""
     if when is None:
         return "-"
-    passed = (datetime.now(UTC) - when).total_seconds()
+    return f"{duration((datetime.now(UTC) - when).total_seconds())} ago"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its largest unit.
+
+    >>> duration(7.4), duration(7200)
+    ('7s', '2h')
+    """
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if passed >= length:
-            return f"{passed // length:.0f}{unit} ago"
-    return f"{max(0.0, passed):.0f}s ago"
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{max(0.0, seconds):.0f}s"

@@ -66,7 +66,7 @@ class Guard:
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self._token and not self._knows(request.host):
+        if not (self._token or self._knows(request.host) or self._is_check(request)):
             raise web.HTTPMisdirectedRequest(
                 text="Without a token, this console answers only to names of its own machine, such as localhost.\n"
             )
@@ -121,6 +121,13 @@ class Guard:
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         shown = [(bearer, self._token), (request.cookies.get(COOKIE, ""), self._pass)]
         return any([_is_same(*one) for one in shown])  # noqa: C419 - compare all, in constant time
+
+    def _is_check(self, request: web.Request) -> bool:
+        """Return whether a request is a health check that may come by any name: every machine can send it anyway.
+
+        A supervisor such as Kubernetes uses the address of the machine as the name.
+        """
+        return request.path in OPEN and not is_loopback(self._host)
 
     def _knows(self, host: str) -> bool:
         """Return whether the `Host` of a request is a name of this machine."""

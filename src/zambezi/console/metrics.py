@@ -104,6 +104,10 @@ _OF_GROUPS: Final = {
     "returned": ("zambezi_group_returned", "messages that wait for their next delivery", GaugeMetricFamily),
     "letters": ("zambezi_group_dead_letters", "messages that no member could handle", CounterMetricFamily),
 }
+_OF_READERS: Final = (
+    ("lag", "zambezi_reader_lag", "messages that a named reader is behind, in streams with few of them"),
+    ("behind", "zambezi_reader_lag_seconds", "the age of the first message that a named reader has not read"),
+)
 _OF_SUBSCRIBERS: Final = {
     "lag": ("zambezi_subscriber_lag", "messages that the slowest subscriber is behind"),
     "credit": ("zambezi_subscriber_credit_bytes", "the least credit of any subscriber, in bytes"),
@@ -152,15 +156,12 @@ def _streams(streams: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         for stream in streams:
             metric.add_metric([label(stream["stream"])], stream[key])
         yield metric
-    lags = GaugeMetricFamily(
-        "zambezi_reader_lag",
-        "messages that a named reader is behind, in streams with few of them",
-        labels=["stream", "reader"],
-    )
-    for stream in streams:
-        for reader, lag in stream["named"].items():
-            lags.add_metric([label(stream["stream"]), label(reader)], lag)
-    yield lags
+    for key, name, text in _OF_READERS:
+        metric = GaugeMetricFamily(name, text, labels=["stream", "reader"])
+        for stream in streams:
+            for reader, row in stream["named"].items():
+                metric.add_metric([label(stream["stream"]), label(reader)], row[key])
+        yield metric
     yield from _groups(streams)
     held = GaugeMetricFamily("zambezi_stream_held", "1 if the stream cannot be written now", labels=["stream"])
     for stream in streams:

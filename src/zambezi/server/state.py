@@ -165,10 +165,15 @@ def client_row(session: Session) -> dict[str, object]:
     return {**row, "patterns": patterns[:SOME]} if isinstance(patterns, list) else row
 
 
-def _named(stream: BrokerStream) -> dict[str, int]:
-    """Return the lag of each named reader, if the stream has few of them."""
+def _named(stream: BrokerStream) -> dict[str, dict[str, float]]:
+    """Return how far each named reader is behind in messages and seconds, if the stream has few of them."""
     readers = stream.readers
-    return {state.name: readers.lag_of(state.position) for state in readers.all()} if len(readers) <= READERS else {}
+    if len(readers) > READERS:
+        return {}
+    return {
+        state.name: {"lag": readers.lag_of(state.position), "behind": readers.seconds_behind(state)}
+        for state in readers.all()
+    }
 
 
 def _shared(stream: BrokerStream) -> dict[str, dict[str, object]]:

@@ -27,6 +27,7 @@ from zambezi.spark.backend import (
 from zambezi.spark.broker_access import BrokerAccess
 from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Messages
 from zambezi.spark.errors import ConnectionLost, DataLoss, Refused, SparkError, Trimmed, Vanished
+from zambezi.spark.offsets import Position
 from zambezi.spark.task_connection import CREDIT, TaskConnection
 from zambezi.zeps.directory import RANGES
 from zambezi.zeps.errors import BrokerError
@@ -36,13 +37,17 @@ from zambezi.zeps.ranges import (
     BLOCK_HEAD,
     CUT,
     END,
+    FORBIDDEN,
     LIST,
+    NOTE,
     POINTS,
     READ,
+    REFUSED,
     REPLACED,
     SPARSE,
     STATES,
     TRIMMED,
+    UNREADABLE,
     VANISHED,
     read_block_head,
     read_end,
@@ -54,6 +59,7 @@ from zambezi.zmtp.security import Security
 
 _AT_ONCE: Final = 100  # requests that the broker has at a time
 _NAMES: Final = 100  # names in a request
+_NOT_NOTED: Final = (FORBIDDEN, REFUSED, UNREADABLE)  # a stream that does not exist any more is another matter
 
 T = TypeVar("T")
 End: TypeAlias = Mapping[str, Any]
@@ -92,6 +98,17 @@ class BrokerBackend:
     def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
         ends = self._ask([request(CUT, stream=stream, after=after) for stream, after in positions.items()])
         return {stream: int(end.get("time", 0)) for stream, (_, end) in zip(positions, ends, strict=True)}
+
+    def note_positions(self, reader: str, positions: Mapping[str, Position]) -> dict[str, str]:
+        """Set the positions of a named reader, by stream. Return why the broker refuses some, if it does."""
+        notes = [
+            request(NOTE, stream=stream, incarnation=one.incarnation, reader=reader, position=one.sequence)
+            for stream, one in positions.items()
+        ]
+        ends = zip(positions, self._ask(notes), strict=True)
+        return {
+            stream: str(end.get("reason") or end["result"]) for stream, (_, end) in ends if end["result"] in _NOT_NOTED
+        }
 
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         cuts = [

@@ -39,6 +39,12 @@ class TrafficLimits:
     recent: float = _recent()
     messages: int = limit("the least number of messages in the table", 1, COUNTS)
     missing: int = limit("the most missing sequences of a stream", 0, COUNTS)
+    silent: float = limit("a key without messages for less than this is not silent", 120.0, AGES, "seconds")
+    late_gaps: float = limit("a key is late after this many of its usual gaps", 3.0, FACTORS)
+    silent_gaps: float = limit("a key is silent after this many of its usual gaps", 6.0, FACTORS)
+    windows: int = limit("a key that was seen in fewer windows is not judged", 5, COUNTS)
+    gone: float = limit("a key that was silent for longer is not reported any more", 86400.0, AGES, "seconds")
+    deviations: float = limit("a prefix is abnormal from this many deviations off its median", 6.0, FACTORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,12 @@ class HealthLimits:
     """[pipelines.network_health]"""
 
     recent: float = _recent()
+    logs: int = limit("the least number of logs in the table", 1, COUNTS)
+    lost: float = limit("a node that did not leave properly counts as lost after this time", 60.0, AGES, "seconds")
+    forgotten: float = limit("a node that was lost for longer is not reported any more", 86400.0, AGES, "seconds")
+    restarts: int = limit("the most restarts of a node in the recent time", 2, COUNTS)
+    errors: int = limit("the most errors that a node may log in the recent time", 0, COUNTS)
+    clock: float = limit("the most that the clock of a node may differ from the journal's", 60.0, AGES, "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,9 @@ class FleetLimits:
 
     recent: float = _recent(86400.0)
     silent: int = limit("the most requests that a node may leave unanswered", 0, COUNTS)
+    errors: float = limit("the most replies of an action, in percent, that may be errors", 10.0, SHARES)
+    refused: int = limit("the most replies by which nodes refuse the requests of a caller", 0, COUNTS)
+    slow: float = limit("the longest time that 95 % of the replies of an action may take", 30.0, AGES, "seconds")
 
 
 @dataclass(frozen=True, slots=True)

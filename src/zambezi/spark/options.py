@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from zambezi.errors import ZambeziError
 from zambezi.spark.errors import OptionError
+from zambezi.zeps.client.arguments import check_reader_name
 from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.errors import PatternError
 from zambezi.zeps.matchers import Matchers
@@ -55,6 +56,13 @@ class Option:
     default: Any
     shown: str  # the default, in the documentation
     text: str  # the description
+
+
+def _reader_name(text: str) -> str:
+    try:
+        return check_reader_name(text)
+    except ZambeziError as error:
+        raise ValueError(str(error)) from None
 
 
 def _whole_number(least: int) -> Callable[[str], int]:
@@ -151,7 +159,7 @@ def _sequence(*words: str) -> Callable[[str], SequenceOption]:
     return parse_sequence
 
 
-def _time(value: str) -> int:
+def parse_time(value: str) -> int:
     """Parse a time. Return microseconds since 1970."""
     if re.fullmatch(r"\s*\d+\s*", value):
         return int(value) * 1000
@@ -256,7 +264,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "startingTimestamp",
         _READ,
-        _per_stream(_time),
+        _per_stream(parse_time),
         _TIME,
         None,
         "",
@@ -272,6 +280,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "begin after these positions, as a query that has a checkpoint does",
     ),
     Option(
+        "reader",
+        frozenset({STREAM}),
+        _reader_name,
+        "a name",
+        None,
+        "",
+        "show at the broker how far the query is behind, as a named reader of each stream",
+    ),
+    Option(
         "endingSequence",
         frozenset({BATCH}),
         _per_stream(_sequence(LATEST)),
@@ -283,7 +300,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "endingTimestamp",
         frozenset({BATCH}),
-        _per_stream(_time),
+        _per_stream(parse_time),
         _TIME,
         None,
         "",
@@ -529,6 +546,8 @@ def _check(options: Options) -> None:
         raise OptionError("option 'secretKey' needs option 'serverKey', the public key of the broker")
     if "filterAt" in options and "endpoint" not in options:
         raise OptionError("option 'filterAt' needs option 'endpoint': with 'path', executors filter")
+    if "reader" in options and "endpoint" not in options:
+        raise OptionError("option 'reader' needs option 'endpoint': a directory has no broker that could show it")
     if "storeOptions" in options and "path" not in options and "archive" not in options:
         raise OptionError("option 'storeOptions' needs option 'path' or 'archive', the URL of the object store")
     if "verify" in options and "path" not in options:

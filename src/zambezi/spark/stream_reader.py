@@ -24,8 +24,9 @@ from pyspark.sql.streaming.datasource import (
 
 from zambezi.spark.backend import SequenceRange, StreamState, trimmed_error
 from zambezi.spark.base_reader import BaseReader
+from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import RecordBatch
-from zambezi.spark.errors import Replaced, Vanished
+from zambezi.spark.errors import Replaced, SparkError, Vanished
 from zambezi.spark.offsets import Offsets, Position
 from zambezi.spark.options import LATEST, Options
 from zambezi.spark.plan import divide_limit, uniform_size_index
@@ -55,6 +56,9 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         self._planned = Offsets({})  # the end of the batch that was planned last
         self._target: dict[str, StreamState] | None = None  # where a query with trigger `availableNow` ends
         self._streams: dict[str, StreamState] = {}  # when the latest offset was asked for
+        self._noted: dict[str, Position] = {}  # what the broker knows of the query
+        self._notes = True  # whether the broker is told
+        self._has_warned = False  # that it does not take it
         self._waiting_since: float | None = None
         self._reported_missing: set[str] = set()  # streams for which a warning said that they do not exist yet
         self._reported_vanished: set[str] = set()  # and those for which it said that they no longer exist
@@ -114,6 +118,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end offset of the next batch: as many messages as exist and the limits allow."""
         offsets = Offsets.from_json(start)
+        self._note_positions(offsets)
         unread = self._unread_ranges(offsets)
         if not isinstance(limit, ReadAllAvailable) and self._must_wait(sum(one.count for one in unread)):
             self._planned = offsets
@@ -126,6 +131,27 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
                 ends[one.stream] = Position(one.after + count, one.incarnation, begin)
         self._planned = Offsets(ends)
         return self._planned.to_json()
+
+    def _note_positions(self, done: Offsets) -> None:
+        """Show at the broker how far the query has come: all batches before the next one are done."""
+        name = self.options["reader"]
+        backend = self.backend
+        if name is None or not self._notes or not isinstance(backend, BrokerBackend):
+            return
+        moved = {stream: one for stream, one in done.items() if self._noted.get(stream) != one}
+        try:
+            refused = backend.note_positions(name, moved)
+        except SparkError as error:
+            self._notes = False  # the broker does not know the request
+            refused = dict.fromkeys(moved, str(error))
+        self._noted |= moved
+        if refused and not self._has_warned:
+            self._has_warned = True
+            stream, reason = next(iter(refused.items()))
+            _log.warning(
+                "the broker does not show how far the query is behind as reader %a (%d streams, for example %a): %s",
+                *(name, len(refused), stream, reason),
+            )
 
     def _unread_ranges(self, offsets: Offsets) -> list[SequenceRange]:
         """Return the messages of each stream that exist after the offsets."""

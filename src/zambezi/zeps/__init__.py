@@ -6,6 +6,7 @@ stores and serves the streams, on asyncio.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from zambezi.lazy import exports
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from zambezi.zeps.client.batch import Message, MessageBatch
     from zambezi.zeps.journal import Policy
     from zambezi.zeps.sync import Client
+
+# A program that has not configured logging gets no output.
+logging.getLogger("zambezi.zeps").addHandler(logging.NullHandler())
 
 __all__ = [
     "Broker",

@@ -125,6 +125,7 @@ class ReaderInfo:
     reader: str
     position: int = 0  # the last acknowledged sequence
     lag: int = 0  # messages after it
+    behind: float = 0.0  # the age in seconds of the first of them
     time: int = 0  # of the last change, in microseconds since 1970
     user: str = ""  # the user to whom the reader belongs; empty: all
     holder: str = ""  # the client that reads under this name now; empty: none

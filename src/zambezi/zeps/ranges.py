@@ -19,6 +19,7 @@ from zambezi.zeps.messages import Publish
 LIST: Final = "list"  # the states of streams
 CUT: Final = "cut"  # the sizes of parts of a stream
 READ: Final = "read"  # messages
+NOTE: Final = "note"  # how far a program has read a stream
 
 # Answers
 STATES: Final = b"states"
@@ -33,6 +34,7 @@ TRIMMED: Final = "trimmed"  # messages of the range are not kept any more
 REPLACED: Final = "replaced"  # the stream has another incarnation
 VANISHED: Final = "vanished"  # there is no such stream
 FORBIDDEN: Final = "forbidden"
+REFUSED: Final = "refused"  # the position cannot be noted
 UNREADABLE: Final = "unreadable"  # the journal is damaged, or the disk fails
 
 _BLOCK: Final = Struct(">QQI")

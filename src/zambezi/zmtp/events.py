@@ -16,6 +16,9 @@ class SocketEvent:
 class Listening(SocketEvent):
     """The socket accepts connections here."""
 
+    def __str__(self) -> str:
+        return f"{self.endpoint} accepts connections"
+
 
 @dataclass(frozen=True, slots=True)
 class Connected(SocketEvent):
@@ -26,6 +29,10 @@ class Connected(SocketEvent):
     user: str
     socket_type: str
 
+    def __str__(self) -> str:
+        user = f", user {self.user}" if self.user else ""
+        return f"{self.endpoint}: a {self.socket_type}{_of(self.address)} is connected{user}"
+
 
 @dataclass(frozen=True, slots=True)
 class HandshakeFailed(SocketEvent):
@@ -33,6 +40,9 @@ class HandshakeFailed(SocketEvent):
 
     address: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.endpoint}: the handshake with a peer{_of(self.address)} failed: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,9 @@ class Disconnected(SocketEvent):
     identity: bytes
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.endpoint}: the connection of a peer{_of(self.address)} ended: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class Retrying(SocketEvent):
@@ -51,6 +64,9 @@ class Retrying(SocketEvent):
     attempt: int
     delay: float
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.endpoint}: attempt {self.attempt} to connect follows in {self.delay:.1f} s: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +82,10 @@ class Refused(SocketEvent):
 
     address: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.endpoint}: a connection{_of(self.address)} was refused: {self.reason}"
+
+
+def _of(address: str) -> str:
+    return f" at {address}" if address else ""

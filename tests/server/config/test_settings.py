@@ -179,3 +179,9 @@ def test_a_missing_key_has_the_line_of_its_table(tmp_path: Path) -> None:
     assert place(path, ("zeps", "endpoint")) == f"{path}:1"
     assert place(path, ("zre", "key")) == str(path)
     assert place(tmp_path / "none", ("zre", "key")) == str(tmp_path / "none")
+
+
+def test_a_console_that_answers_only_health_checks_can_be_reached(tmp_path: Path) -> None:
+    file = tmp_path / "z.toml"
+    file.write_text('[server]\nkeys = "keys"\n[console]\nhost = "0.0.0.0"\n')
+    assert read(file).console.host == "0.0.0.0"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from deltalake import DeltaTable
 from tests.spark.lake.tables import DAY, opened, rows
 from zambezi.spark.lake import writing
 from zambezi.spark.lake.place import Place
-from zambezi.spark.lake.problems import TableError
+from zambezi.spark.lake.problems import TableError, explained
 from zambezi.spark.lake.table import State
 from zambezi.spark.lake.writing import AddedFile, valid_text, write_files
 
@@ -86,6 +89,26 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "file").write_text("")
     with pytest.raises(TableError, match="a part of the path is a file, not a directory"):
         write_files(Place(str(tmp_path / "file" / "below")), [rows("s", [1])])
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        writes = 0
+
+        def write(self, octets: Any) -> int:
+            self.writes += 1
+            if self.writes == 2:  # later ones are smaller, and have room
+                raise OSError(28, "No space left on device")
+            return super().write(octets)
+
+    @contextmanager
+    def create(_place: Place, path: str) -> Iterator[Full]:
+        with explained(path):
+            yield Full()
+
+    monkeypatch.setattr(Place, "create", create)
+    with pytest.raises(TableError, match="parquet: the disk is full"):
+        write_files(Place(str(tmp_path)), [rows("s", [1, 2, 3])])
 
 
 def test_files_of_a_failed_task_are_closed(tmp_path: Path) -> None:

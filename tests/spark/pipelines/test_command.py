@@ -86,6 +86,14 @@ def test_every_option_of_the_source_can_be_given() -> None:
         "timeout": "5s",
         "a": "b=c",
     }
+    broker = ["--endpoint", "tcp://127.0.0.1:1", "--out", "o"]
+    for arguments, reader in (
+        (["archive", *broker], "pipeline-archive"),
+        (["traffic", *broker, "--follow", "--reader", "mine"], "mine"),
+        (["archive", *broker, "--reader", ""], None),
+        (["traffic", *broker], None),
+    ):
+        assert pipeline.source_options(parser.parse_args([*RUN, *arguments])).get("reader") == reader
     with pytest.raises(OptionsError, match="--option timeout: write NAME=VALUE"):
         pipeline.source_options(parser.parse_args([*RUN, *given, "--option", "timeout"]))
 
@@ -101,6 +109,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
         (["traffic", "--path", "p"], "traffic needs --out"),
         (["traffic", "--path", "p", "--out", "o", "--archive", "a"], "--archive does not work with traffic"),
         (["traffic", "--path", "p", "--out", "o", "--publish", "s"], "--publish needs --endpoint"),
+        (["archive", "--path", "p", "--out", "o", "--reader", "r"], "--reader needs --endpoint, and --incremental or"),
         (
             ["traffic", "--path", "p", "--out", "o", "--follow", "--until", "2026-01-01"],
             "--until does not work with an incremental run",
@@ -169,6 +178,8 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
 
     assert {one["name"] for one in latest_results(str(out / "results"))} == {
         "traffic-verdict",
+        "traffic-keys",
+        "traffic-prefixes",
         "traffic-streams",
         "traffic-windows",
         "traffic-heavy",
@@ -261,13 +272,13 @@ def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
             assert driver.wait() == 0, driver.said()
         finally:
             driver.kill()
-        assert "Traffic: the keys with the most messages" in driver.said()
+        assert "healthy: yes (2 streams, " in driver.said()
         assert "Traceback" not in driver.said()
 
 
 def drawn(found: Rows, most: int, *notes: str) -> list[str]:
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(result_view(Result("r", "A title", found, notes), most))
+    console.print(result_view(Result("r", "A title", found, notes), most, "out"))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -278,7 +289,7 @@ def test_a_table_for_a_terminal() -> None:
         "A title",
         "  name           count  of all  nothing  sure",
         "  a\\x1b[31m  1,234,567     0.5  -        yes",
-        "  a note; at least 1 more row in the files",
+        "  a note; 1 more row in out/r.json, which has only the first 2",
         "",
     ]
 

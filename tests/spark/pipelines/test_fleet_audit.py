@@ -14,7 +14,7 @@ from tests.interop.ruby_bodies import BODIES
 from tests.spark.pipelines.frames import at, fleet, messages, stream, table
 from zambezi.mcollective.fleet import Reply, Request, agent_topic, node_topic, reply_topic
 from zambezi.spark.pipelines import fleet_audit as audit
-from zambezi.spark.pipelines.pipeline import Settings, rows_of
+from zambezi.spark.pipelines.pipeline import Rows, Settings, rows_of
 from zambezi.spark.source import SCHEMA
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ def test_nodes_that_did_not_answer(found: dict[str, DataFrame]) -> None:
     ]
 
 
+def test_requests_by_caller_agent_and_action(found: dict[str, DataFrame]) -> None:
+    columns = ("caller", "agent", "action", "format", "requests", "replies", "ok", "errors", "silent", "recent_errors")
+    assert table(found["fleet-callers"], *columns) == [("ann", "package", "status", "JSON", 4, 4, 3, 1, 2, 1)]
+
+
 def test_latency(found: dict[str, DataFrame]) -> None:
     assert table(found["fleet-latency"]) == [("package", "status", 3, 4, 0.75, 1.425, 1.5, 0.125)]
 
@@ -159,13 +164,20 @@ def test_requests_of_ruby_programs_and_their_replies(spark: SparkSession) -> Non
         fleet(f"{HERE} rpcutil", b"\x04\x08 is not Marshal \xff", 60),
     ]
     heard = reduced(spark, sent).persist()
-    found = {one.name: one.frame for one in audit.reports(heard, SETTINGS)}
+    reports = audit.reports(heard, SETTINGS)
+    found = {one.name: one.frame for one in reports}
+    assert reports[1].notes == ("the content of 1 request could not be read: fleet-topics counts them by topic",)
     columns = ("id", "caller", "sender", "agent", "action", "asked", "answered", "ok", "errors", "silent", "slowest_s")
     assert table(found["fleet-calls"], *columns) == [
         (other, "cert=ann", "admin.example.net", "rpcutil", None, "all", 1, 0, 0, 1, 1.0),
         (RUBY, "uid=0", "admin.example.net", "rpcutil", "get_fact", "all", 2, 1, 1, 0, 2.0),
     ]
     assert table(found["fleet-silences"], "id", "node") == [(other, "node2.example.net")]
+    by_caller = ("caller", "agent", "action", "format", "requests", "replies", "errors", "silent")
+    assert table(found["fleet-callers"], *by_caller) == [
+        ("uid=0", "rpcutil", "get_fact", "Ruby", 1, 2, 1, 0),
+        ("cert=ann", "rpcutil", None, "Ruby", 1, 1, 0, 1),  # encrypted
+    ]
     assert set(table(found["fleet-topics"], "topic", "kind", "format", "messages")) == {
         ("mcollective rpcutil", "request", "marshal", 2),
         ("mcollective reply *", "reply", "marshal", 2),
@@ -252,3 +264,34 @@ def test_no_bytes_end_the_job(spark: SparkSession) -> None:
     results = {one.name: rows_of(one.frame, 100) for one in audit.reports(found, SETTINGS)}
     assert sum(row.messages for row in audit.topics(found).collect()) == len(bodies)
     assert max(len(str(cell)) for each in results.values() for row in each.rows for cell in row) <= 255
+
+
+NODES = "node recent_silent silent_since last_answer"
+CALLERS = "caller agent action requests last recent_replies recent_errors recent_refused recent_p95_s"
+
+
+def reported(nodes: list[list[Any]], callers: list[list[Any]]) -> dict[str, Rows]:
+    """Return the rows of the reports that are judged."""
+    return {
+        "fleet-nodes": Rows(NODES.split(), nodes, False, frozenset()),
+        "fleet-callers": Rows(CALLERS.split(), callers, False, frozenset()),
+    }
+
+
+def test_a_verdict_names_nodes_and_callers() -> None:
+    day = "2023-11-15 12:00:00"
+    found = reported(
+        [["db1", 2, day, None], ["web1", 0, None, day]],
+        [
+            ["mallory", "shell", "run", 3, day, 9, 0, 9, 0.1],
+            ["ann", "package", "status", 10, day, 20, 3, 0, 45.0],
+            ["cert=bob", "rpcutil", None, 1, day, 10, 1, 0, None],
+        ],
+    )
+    assert audit.judge(found, SETTINGS).lines() == [
+        "healthy: no, because db1 did not answer 2 requests in the last 1 d",
+        "  and nodes refused shell run of mallory 9 times",
+        "  and package status of ann failed in 3 of 20 replies",
+        "  and package status of ann took more than 45 s for 5 % of the replies",
+    ]
+    assert audit.judge(reported([], []), SETTINGS).lines() == ["healthy: yes (0 requests, 0 nodes)"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.spark.pipelines.frames import NOON, log, messages, stream, table
 from zambezi.spark.pipelines import network_health as health
-from zambezi.spark.pipelines.pipeline import Settings
+from zambezi.spark.pipelines.pipeline import Rows, Settings
 from zambezi.zre.log import Level, Log, What
 
 if TYPE_CHECKING:
@@ -142,3 +143,44 @@ def test_messages_that_are_not_logs_are_counted(spark: SparkSession) -> None:
     assert reports["health-events"].notes == ("2 messages of the stream are not logs",)
     assert table(reports["health-events"].frame) == []
     assert table(reports["health-clocks"].frame) == []
+
+
+NODE = "node hashes state restarts recent_restarts comings flapping_seen_by seen_by first gone reason"
+BOB = ["bob", "0002", "here", 0, 0, None, None, 3, "2023-11-15 10:00:00", None, None]
+
+
+def reported(*nodes: list[Any], problems: list[list[Any]] = [], clocks: list[list[Any]] = []) -> dict[str, Rows]:  # noqa: B006
+    """Return the rows of the reports that are judged."""
+    return {
+        "health-nodes": Rows(NODE.split(), list(nodes), False, frozenset()),
+        "health-events": Rows(["start", "events"], [["2023-11-15 11:59:50", 9]], False, frozenset()),
+        "health-problems": Rows(["start", "node", "node_name", "errors"], problems, False, frozenset()),
+        "health-clocks": Rows(["node", "node_name", "least_ms", "most_ms"], clocks, False, frozenset()),
+    }
+
+
+def test_a_verdict_names_nodes_and_says_why() -> None:
+    found = reported(
+        ["dave", "0006", "flapping", 0, 0, 4, 2, 3, "2023-11-15 10:00:00", None, None],
+        ["eve", "0008", "lost", 0, 0, None, None, 3, "2023-11-15 10:00:00", "2023-11-15 11:55:00", "silent for 30 s"],
+        ["carol", "0003, 0004", "here", 9, 3, None, None, 3, "2023-11-15 10:00:00", None, None],
+        BOB,
+        problems=[["2023-11-15 11:59:50", "0002", "bob", 2], ["2023-11-15 02:00:00", "0002", "bob", 7]],
+        clocks=[["0009", None, -20, 90_000]],
+    )
+    assert health.judge(found, SETTINGS).lines() == [
+        "healthy: no, because dave (0006) came back 4 times within 10 min, as 2 of 3 nodes saw it",
+        "  and eve (0008) is lost since 2023-11-15 11:55:00 UTC, for 5 min (silent for 30 s)",
+        "  and carol restarted 3 times in the last 1 h",
+        "  and bob (0002) logged 2 errors in the last 1 h",
+        "  and the clock of node 0009 differs from the journal's by 1.5 min",
+    ]
+
+
+def test_a_node_that_left_or_was_lost_long_ago_is_no_problem() -> None:
+    left = ["a", "0001", "left", 0, 0, None, None, 3, "2023-11-15 10:00:00", "2023-11-15 11:00:00", "it left"]
+    lost = [*left[:2], "lost", *left[3:9], "2023-11-10 11:00:00", "silent for 30 s"]
+    just = [*left[:2], "lost", *left[3:9], "2023-11-15 11:59:30", "silent for 30 s"]
+    for row in (left, lost, just):
+        assert health.judge(reported(row, BOB), SETTINGS).lines() == ["healthy: yes (2 nodes, 1 of them there)"]
+    assert not health.judge(reported(just, BOB), replace(SETTINGS, read_up_to=NOON + 60)).is_healthy

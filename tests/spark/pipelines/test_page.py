@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.spark.journal import numbered, write
 from zambezi.cli.pipeline import NAMES
+from zambezi.spark.limits import Limits
 
 if TYPE_CHECKING:
     import pytest
@@ -18,6 +20,13 @@ PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
 
 def test_every_pipeline_is_on_the_page() -> None:
     assert re.findall(r"^\| `([a-z][a-z-]+)` \|", PAGE, re.MULTILINE) == list(NAMES)
+
+
+def test_every_limit_is_on_the_page() -> None:
+    listed = re.findall(r"^\| `\[pipelines\.(\w+)\]` \|[^|]*\| (.*) \|$", PAGE, re.MULTILINE)
+    assert {name: set(re.findall(r"`(\w+)`", limits)) for name, limits in listed} == {
+        table.name: {one.name for one in fields(getattr(Limits(), table.name))} for table in fields(Limits)
+    }
 
 
 def test_the_example_runs(

@@ -59,7 +59,7 @@ def test_an_empty_stream_has_empty_results(spark: SparkSession, tmp_path: Path) 
         store.open("s")
     run = Run(spark, PIPELINES["traffic"], str(tmp_path / "out"), {"path": str(tmp_path / "data")})
     assert run.once().rows == 0
-    assert [one.found.rows for one in compute(run.reports())] == [[], [], [], []]
+    assert [one.found.rows for one in compute(run.reports())] == [[]] * 6
     run.release()
 
 
@@ -113,10 +113,12 @@ def test_late_events_are_counted_and_kept(spark: SparkSession, tmp_path: Path) -
 
 def test_following(spark: SparkSession, tmp_path: Path) -> None:
     with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
+        behind = [("traffic", 17, 0)]  # at the end
         readings = client.stream("readings")
         readings.publish_many(numbered(10))
         readings.flush()
-        run = Run(spark, PIPELINES["traffic"], str(tmp_path / "out"), {"endpoint": endpoint, "streams": "readings"})
+        options = {"endpoint": endpoint, "streams": "readings", "reader": "traffic"}
+        run = Run(spark, PIPELINES["traffic"], str(tmp_path / "out"), options)
         query = run.start(follow=True)
         try:
             until(lambda: run.progress().rows == 10, run)
@@ -124,6 +126,7 @@ def test_following(spark: SparkSession, tmp_path: Path) -> None:
             readings.flush()
             until(lambda: run.progress().rows == 17, run)
             assert not run.wait(query, 0.01)
+            until(lambda: [(one.reader, one.position, one.lag) for one in client.readers("readings")] == behind, run)
         finally:
             run.stop()
         assert run.progress().rate > 0

@@ -506,3 +506,11 @@ def test_a_storm_of_new_streams_makes_no_more_than_the_quota(tmp_path: Path, mon
         assert client.said == ["Invalid"]
         assert len(stage.engine.names()) == 50
         assert stage.engine.counters.streams_refused == 450
+
+
+def test_the_log_tells_who_created_a_stream(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "zambezi.zeps")
+    with Stage(tmp_path) as stage:
+        stage.client("prices").publish("k")
+    [record] = [one for one in caplog.records if "was created by" in one.getMessage()]
+    assert (record.__dict__["stream"], bool(record.__dict__["user"])) == ("prices", True)

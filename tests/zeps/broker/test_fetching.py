@@ -113,11 +113,11 @@ class _Everything:
 
     first, last, first_time, last_time, octets = 1, 1_000_000, 1, 1, 1
 
-    def piece_of(self, sequence: int) -> int:
-        return sequence
-
     def __init__(self) -> None:
         self.loaded: list[int] = []
+
+    def piece_of(self, sequence: int) -> int:
+        return sequence
 
     def load(self, _journal: object, sequence: int) -> None:
         self.loaded.append(sequence)

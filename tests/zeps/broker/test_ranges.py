@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.block import walk_messages
 from zambezi.zeps.broker import ranges
+from zambezi.zeps.broker.reports import describe_reader
 from zambezi.zeps.journal import Policy, Span
 from zambezi.zeps.messages import Attach, Ping, Publish, Subscribe
 from zambezi.zeps.ranges import read_block_head, read_end, read_points, read_states, request
@@ -166,6 +168,42 @@ def test_streams_that_do_not_exist_or_are_others(stage: Stage) -> None:
         {"result": "replaced", "incarnation": incarnation},
         {"result": "all"},
     ]
+
+
+def test_the_position_of_a_program_is_noted(stage: Stage) -> None:
+    fill(stage)  # the third batch has sequences 7 to 9, and is eight seconds old
+    incarnation = str(stage.stream("prices").journal.incarnation)
+
+    def note(position: int, reader: str = "spark", user: str = "ann", **more: str) -> dict[str, Any]:
+        client = stage.client("$ranges", credit=PLENTY, user=user)
+        client.send(request("note", stream="prices", reader=reader, position=position, **more))
+        (end,) = ends(client)
+        return end
+
+    def shown() -> dict[str, Any]:
+        (state,) = stage.stream("prices").readers.all()
+        return describe_reader(stage.stream("prices"), state)
+
+    assert note(7, incarnation=incarnation) == {"result": "all"}
+    assert (shown()["position"], shown()["lag"], shown()["behind"], shown()["user"]) == (7, 23, 8.0, "ann")
+    written = stage.stream("prices").journal.positions.written
+    assert note(7) == {"result": "all"}
+    assert stage.stream("prices").journal.positions.written == written
+    assert note(4) == {"result": "all"}  # a query that was started again can begin earlier
+    assert (shown()["position"], shown()["behind"]) == (4, 9.0)
+    assert note(30) == {"result": "all"}
+    assert (shown()["lag"], shown()["behind"]) == (0, 0.0)
+    assert note(5, incarnation="another") == {"result": "replaced", "incarnation": incarnation}
+    for end, reason in (
+        (note(31), "the last sequence of this stream is 30, not 31"),
+        (note(5, ""), "a reader needs a name; this one is empty"),
+        (note(5, user="bob"), "the reader spark belongs to another user: choose another name"),
+    ):
+        assert end == {"result": "refused", "reason": reason}
+    stage.stream("prices").journal.policy = replace(stage.stream("prices").journal.policy, readers=1)
+    assert note(5, "second")["result"] == "refused"
+    assert stage.engine.counters.readers_refused == 1
+    assert shown()["position"] == 30
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -4,8 +4,9 @@
 
 Three `zambezi serve` share the store. After each SIGKILL the server starts again, at once or when another one has its
 streams, often with an empty disk. After every fourth kill a server is stopped by SIGSTOP for longer than the limit of
-heartbeats, and goes on; after every tenth the store itself is restarted. Publishers publish and flush all the while,
-and subscribers read. In the end
+heartbeats, and goes on. After every third a server that has streams is cut off from the store for longer than that, in
+one direction or both (see `gate`), and loses its streams: it must not confirm a message until it is back. After every
+tenth kill the store itself is restarted. Publishers publish and flush all the while, and subscribers read. In the end
 
 - each message of a publisher is in its stream once, in its order, and every confirmed one is there;
 - every subscriber saw a prefix of that, each sequence once;
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -25,23 +27,29 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias
 
 from tests.zeps.broker_process import BrokerProcess
+from tests.zeps.store.gate import Cut, Gate
 from tests.zeps.store.history import History
 from tests.zeps.store.weed import Weed, running_weed, weed_path
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker.depot import StoreOptions
+from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.store.catalog import list_streams
 from zambezi.zeps.store.checking import check_stream
+from zambezi.zeps.store.cluster import find_owner
+from zambezi.zeps.store.commands import Get, List
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings
+from zambezi.zeps.sync import Client as SyncClient
 from zambezi.zmtp.backoff import Backoff
 
 PATIENCE = 600.0  # seconds; a loaded machine takes its time
@@ -51,7 +59,21 @@ PUBLISHERS = 2  # of each stream
 SUBSCRIBERS = 2
 PARCEL = 10  # messages between two flushes
 FAST = Backoff(0.01, 0.2)
+CUTS = (Cut.ANSWERS, Cut.BOTH, Cut.REQUESTS, Cut.REFUSED, Cut.LATE)
 Message: TypeAlias = tuple[bytes, int]  # a publisher, and the number of its message
+
+
+@dataclass(frozen=True)
+class Pace:
+    """In each round there is a fault of a kind if its number can be divided by this."""
+
+    kill: int = 1
+    stop: int = 4
+    cut: int = 3
+    restart: int = 10
+
+
+PACE = Pace()
 
 
 class Server(Protocol):
@@ -125,8 +147,11 @@ class Told:
     kills: int = 0
     stops: int = 0
     restarts: int = 0
+    cuts: Counter[str] = field(default_factory=Counter)  # by kind
+    refused: int = 0  # messages that servers were given while they were cut off, and did not confirm
     lost_disks: int = 0
-    waits: list[float] = field(default_factory=list)  # seconds after a fault until all publishers were confirmed again
+    # Seconds after a fault until all publishers were confirmed again, by kind.
+    waits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
 async def publish(endpoints: list[str], stream: str, name: bytes, told: Told, enough: asyncio.Event) -> None:
@@ -168,14 +193,23 @@ class Run:
     """The servers, their clients, and the faults."""
 
     def __init__(
-        self, servers: list[Server], data: list[Path], weed: Weed | None, limit: float, stop_after: int, seed: int
+        self,
+        servers: list[Server],
+        data: list[Path],
+        weed: Weed | None,
+        options: StoreOptions,
+        gates: Sequence[Gate],
+        pace: Pace,
+        seed: int,
     ) -> None:
         self.servers = servers
-        self._stop_after = stop_after
+        self._pace = pace
         self.told = Told()
         self._data = data
         self._weed = weed
-        self._limit = limit
+        self._options = options
+        self._gates = gates  # of the servers to the store; none if the store is a directory
+        self._limit = options.limit
         self._chance = random.Random(seed)
         self._endpoints = [server.endpoint for server in servers]
         self._clients: list[asyncio.Future[None]] = []
@@ -208,10 +242,14 @@ class Run:
         return logs
 
     async def _disturb(self, number: int, say: Callable[[str], object]) -> None:
-        faults: dict[str, Callable[[], Callable[[], object]]] = {"kill": self._kill}
-        if number % self._stop_after == 0:
+        faults: dict[str, Callable[[], Callable[[], object]]] = {}
+        if number % self._pace.kill == 0:
+            faults["kill"] = self._kill
+        if number % self._pace.stop == 0:
             faults["stop"] = self._stop
-        if number % 10 == 0 and self._weed is not None:
+        if number % self._pace.cut == 0 and self._gates:
+            faults["cut"] = self._cut
+        if number % self._pace.restart == 0 and self._weed is not None:
             faults["restart of the store"] = partial(self._restart, self._weed)
         for name, fault in faults.items():
             await asyncio.sleep(self._chance.uniform(0, 0.3))
@@ -220,7 +258,7 @@ class Run:
             recovering = asyncio.ensure_future(asyncio.to_thread(recover))
             await self._progress()
             wait = time.monotonic() - began
-            self.told.waits.append(wait)
+            self.told.waits[name].append(wait)
             await recovering
             say(f"{name} {number}: all publishers confirmed after {wait:.1f} s; {len(self.told.confirmed):,} messages")
 
@@ -251,6 +289,42 @@ class Run:
                 os.kill(server.pid, signal.SIGCONT)
 
         return go_on
+
+    def _cut(self) -> Callable[[], object]:
+        owned = owned_streams(self._options)
+        chosen = self._chance.choice([number for number, one in enumerate(self.servers) if one.endpoint in owned])
+        gate, server = self._gates[chosen], self.servers[chosen]
+        kind = list(CUTS)[self.told.cuts.total() % len(CUTS)]
+        self.told.cuts[kind.value] += 1
+        gate.set(kind)
+
+        def open_again() -> None:
+            try:
+                time.sleep(1.5 * self._limit)
+                if kind is not Cut.LATE:
+                    self._tempt(server, owned[server.endpoint])
+            finally:
+                gate.set(Cut.NONE)
+
+        return open_again
+
+    def _tempt(self, server: Server, streams: Sequence[str]) -> None:
+        """Publish to a server that is cut off, and to no other one: it must not confirm the messages."""
+        for stream in streams:
+            message = (b"tempted-%d" % self.told.refused, 1)
+            self.told.begun[stream, message] = time.monotonic()
+            client = SyncClient.connect(server.endpoint, backoff=FAST)
+            target = client.stream(stream)
+            try:
+                target.publish(message[0].decode(), b"1", timeout=self._limit / 2)
+                target.flush(self._limit / 2)
+            except ZepsError:
+                self.told.refused += 1
+            else:
+                raise AssertionError(f"{stream}: a server that is cut off from the store has confirmed {message}")
+            finally:
+                with suppress(ZepsError):
+                    client.close(0)
 
     def _restart(self, weed: Weed) -> Callable[[], object]:
         weed.stop()
@@ -285,6 +359,28 @@ class Run:
                     if task.done():
                         task.result()
                 await asyncio.sleep(0.05)
+
+
+def owned_streams(options: StoreOptions) -> dict[str, list[str]]:
+    """Return the names of the streams that each server has, by endpoint, as the store tells."""
+    store = ObjectStore(options.url, options.options)
+    try:
+        listed = [one.key for one in store.execute(List("brokers")) if one.key.endswith(".json")]
+        answers = [store.execute(Get(key)) for key in listed]
+        beats = [json.loads(answer) for answer in answers if isinstance(answer, bytes)]  # others were removed meanwhile
+        found: dict[str, list[str]] = {}
+        for stream in store.run(list_streams()):
+            owner = store.run(find_owner(stream.place)).owner.hex()
+            for endpoint in [one["endpoints"][0] for one in beats if one["id"] == owner and one["endpoints"]]:
+                found.setdefault(endpoint, []).append(stream.name)
+    finally:
+        store.close()
+    return found
+
+
+def through(options: StoreOptions, gate: Gate) -> StoreOptions:
+    """Return the options of a server that reaches the store through a gate."""
+    return replace(options, options={**options.options, "endpoint": f"http://127.0.0.1:{gate.port}"})
 
 
 def check(told: Told, logs: Mapping[str, Mapping[int, Message]]) -> None:
@@ -334,7 +430,7 @@ def run(
     weed: Weed | None,
     *,
     period: float = 1.0,
-    stop_after: int = 4,
+    pace: Pace = PACE,
     forked: bool = False,
     say: Callable[[str], object] = print,
 ) -> Told:
@@ -346,23 +442,29 @@ def run(
     data = [place / f"server-{number}" for number in range(SERVERS)]
     with ExitStack() as stack:
         servers: list[Server] = []
-        for path in data:
+        gates = [stack.enter_context(Gate(weed.port)) for _ in data] if weed is not None else []
+        for number, path in enumerate(data):
             path.mkdir()
-            server: Server = BrokerProcess(path, store=options, sync="store") if forked else Serve(path, options)
+            own = through(options, gates[number]) if gates else options
+            server: Server = BrokerProcess(path, store=own, sync="store") if forked else Serve(path, own)
             stack.callback(server.close)
             servers.append(server)
-        story = Run(servers, data, weed, options.limit, stop_after, seed)
+        story = Run(servers, data, weed, options, gates, pace, seed)
         logs = asyncio.run(story.run(times, say))
         check(story.told, logs)
     objects = check_store(options)
     told = story.told
-    waits = sorted(told.waits)
     say(
         f"{told.kills} kills ({told.lost_disks} with the disk), {told.stops} stops, {told.restarts} restarts of the "
         f"store: {len(told.confirmed):,} confirmed messages, {sum(map(len, logs.values())):,} in {len(logs)} streams, "
-        f"each once; {sum(len(seen) for _, seen, _ in told.seen):,} delivered; {objects} objects without damage; "
-        f"confirmed again after {waits[len(waits) // 2]:.1f} s (median), {waits[-1]:.1f} s at most"
+        f"each once; {sum(len(seen) for _, seen, _ in told.seen):,} delivered; {objects} objects without damage"
     )
+    if told.cuts:
+        kinds = ", ".join(f"{kind}: {count}" for kind, count in told.cuts.items())
+        say(f"cuts: {kinds}; {told.refused} messages were given to servers that were cut off, and none was confirmed")
+    for name, waits in told.waits.items():
+        waits.sort()
+        say(f"confirmed again after a {name}: {waits[len(waits) // 2]:.1f} s (median), {waits[-1]:.1f} s at most")
     return told
 
 
@@ -375,7 +477,8 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--heartbeat", type=float, default=1.0)
-    parser.add_argument("--stop-after", type=int, default=4, help="kills between two stops")
+    parser.add_argument("--stop-after", type=int, default=PACE.stop, help="kills between two stops")
+    parser.add_argument("--cut-after", type=int, default=PACE.cut, help="kills between two cuts")
     parser.add_argument("--store", choices=["weed", "directory"], default="weed" if weed_path() else "directory")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
@@ -384,7 +487,8 @@ def main() -> None:
         place = Path(stack.enter_context(TemporaryDirectory(prefix="zambezi-store-kills-")))
         (place / "weed").mkdir()
         weed = stack.enter_context(running_weed(place / "weed")) if arguments.store == "weed" else None
-        run(arguments.times, seed, place, weed, stop_after=arguments.stop_after, period=arguments.heartbeat, say=_say)
+        pace = Pace(stop=arguments.stop_after, cut=arguments.cut_after)
+        run(arguments.times, seed, place, weed, pace=pace, period=arguments.heartbeat, say=_say)
 
 
 if __name__ == "__main__":

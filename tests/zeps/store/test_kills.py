@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.zeps.store.kills import Told, check, run
+from tests.zeps.store.kills import Pace, Told, check, run
+from tests.zeps.store.weed import Weed
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
@@ -25,8 +26,16 @@ def told() -> Told:
 
 
 def test_confirmed_messages_survive_kills_and_stops_of_brokers(tmp_path: Path) -> None:
-    found = run(2, 3, tmp_path, None, period=0.5, stop_after=2, forked=True)
+    found = run(2, 3, tmp_path, None, period=0.5, pace=Pace(stop=2), forked=True)
     assert (found.kills, found.stops) == (2, 1)
+    assert found.confirmed
+
+
+@pytest.mark.xdist_group("weed")
+def test_a_server_that_is_cut_off_from_the_store_confirms_nothing(weed: Weed, tmp_path: Path) -> None:
+    found = run(1, 4, tmp_path, weed, period=0.3, pace=Pace(kill=2, cut=1), forked=True)
+    assert (found.kills, found.cuts.total()) == (0, 1)
+    assert found.refused
     assert found.confirmed
 
 

@@ -43,6 +43,11 @@ class Weed:
     def url(self, prefix: str) -> str:
         return f"s3://{BUCKET}/{prefix}"
 
+    @property
+    def port(self) -> int:
+        """The port of the S3 API."""
+        return self._ports[3]
+
     def start(self) -> None:
         """Start it, and wait until it serves."""
         directory = self._directory

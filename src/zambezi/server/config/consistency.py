@@ -214,7 +214,8 @@ def _needs(config: Config) -> Iterator[Mistake]:
 
 def _console(config: Config) -> Iterator[Mistake]:
     console = config.console
-    if console.enabled and not console.token and not is_loopback(console.host):
+    is_off = bool(config.server.keys) and not console.token  # it answers only health checks
+    if console.enabled and not console.token and not is_off and not is_loopback(console.host):
         yield (
             ("console", "host"),
             'a console that other machines can reach needs a token: set token = "..." or host = "127.0.0.1"',

@@ -73,13 +73,13 @@ def compact(table: LakeTable, dates: Collection[str] | None = None, *, most: int
     for group in choose(table.files(dates), most):
         for files in _divide(table, group):
             new = _merge(table, files)
-            if _exchange(table, files, new):
+            if exchange_files(table, files, new):
                 merged += len(files)
                 written += len(new)
     return Compacted(merged, written)
 
 
-def _exchange(table: LakeTable, old: Sequence[TableFile], new: Sequence[AddedFile]) -> bool:
+def exchange_files(table: LakeTable, old: Sequence[TableFile], new: Sequence[AddedFile]) -> bool:
     """Commit a merge. If other commits come between, try again, as long as all old files are in the table."""
     for _ in range(_TRIES):
         if table.exchange(old, new):
@@ -94,9 +94,7 @@ def _divide(table: LakeTable, files: Sequence[TableFile]) -> Iterator[list[Table
     part: list[TableFile] = []
     size = 0
     for one in files:
-        with explained(f"{table.place}/{one.path}"):
-            footer = pq.read_metadata(one.path, filesystem=table.place.files)
-        rows = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
+        rows = size_of_rows(table, one)
         if part and size + rows > MOST_ROWS:
             if len(part) > 1:
                 yield part
@@ -107,6 +105,13 @@ def _divide(table: LakeTable, files: Sequence[TableFile]) -> Iterator[list[Table
         yield part
 
 
+def size_of_rows(table: LakeTable, file: TableFile) -> int:
+    """Return the size of the rows of a file before compression, in bytes."""
+    with explained(f"{table.place}/{file.path}"):
+        footer = pq.read_metadata(file.path, filesystem=table.place.files)
+    return int(sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups)))
+
+
 def _merge(table: LakeTable, files: Sequence[TableFile]) -> list[AddedFile]:
     schema = pa.schema([field for field in table.schema if field.name != DATE])
     parts = []
@@ -114,7 +119,7 @@ def _merge(table: LakeTable, files: Sequence[TableFile]) -> list[AddedFile]:
         with explained(f"{table.place}/{one.path}"):
             parts.append(pq.read_table(one.path, filesystem=table.place.files, schema=schema, partitioning=None))
     rows = pa.concat_tables(parts)
-    return write_files(table.place, _with_date(sorted_rows(rows), files[0].date))
+    return write_files(table.place, with_date(sorted_rows(rows), files[0].date))
 
 
 def sorted_rows(rows: Any) -> Iterator[Any]:
@@ -128,7 +133,8 @@ def sorted_rows(rows: Any) -> Iterator[Any]:
         yield from rows.take(places.slice(start, _SLICE)).combine_chunks().to_batches()
 
 
-def _with_date(batches: Iterable[Any], day: str) -> Iterator[Any]:
+def with_date(batches: Iterable[Any], day: str) -> Iterator[Any]:
+    """Yield record batches with the column of the date."""
     for batch in batches:
         value = pa.scalar(day or None, pa.string()).cast(pa.date32())
         yield batch.append_column(pa.field(DATE, pa.date32()), pa.repeat(value, batch.num_rows))

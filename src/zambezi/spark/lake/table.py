@@ -141,6 +141,11 @@ class LakeTable:
         return self._table is not None
 
     @property
+    def pipeline(self) -> str:
+        """The name of the pipeline that writes the table."""
+        return str(self._table.metadata().name).removeprefix("zambezi ")
+
+    @property
     def version(self) -> int:
         return int(self._table.version())
 

@@ -51,16 +51,14 @@ class _File:
         self._stack = ExitStack()
         self._file = self._stack.enter_context(place.create(self.path))
         texts = [field.name for field in schema if pa.types.is_string(field.type)]
-        self._writer = self._stack.enter_context(
-            pq.ParquetWriter(
-                self._file,
-                schema,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=texts,
-                write_statistics=[field.name for field in schema if _has_bounds(field.type)],
-                metadata_collector=self._footers,
-            )
+        self._writer = pq.ParquetWriter(
+            self._file,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=texts,
+            write_statistics=[field.name for field in schema if _has_bounds(field.type)],
+            metadata_collector=self._footers,
         )
 
     def add(self, batch: Any) -> None:
@@ -78,14 +76,23 @@ class _File:
     def close(self) -> AddedFile:
         """Write the rest of the file, and return what the log of the table says of it."""
         with self._stack:
-            self.write()
-            self._writer.close()
+            try:
+                self.write()
+                self._writer.close()
+            except BaseException:
+                self._give_up()
+                raise
             size = self._file.tell()
         return AddedFile(self.path, size, self.date, self._rows, statistics_of(self._footers[0]))
 
     def abandon(self, error: BaseException) -> None:
         """Close a file that nobody will use."""
+        self._give_up()
         self._stack.__exit__(type(error), error, error.__traceback__)
+
+    def _give_up(self) -> None:
+        """Let the writer of pyarrow not write its footer: it would fail again, and that error would hide the first."""
+        self._writer.is_open = False
 
 
 class TableWriter:

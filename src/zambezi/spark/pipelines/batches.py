@@ -7,11 +7,12 @@ process on the server. So the object can be pickled, and all that a program must
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +23,13 @@ from zambezi.spark.lake.compaction import KEEP_HOURS, compact, is_vacuum_due
 from zambezi.spark.lake.frames import arrow_schema, struct, write_frame
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
+from zambezi.spark.lake.sums import add_up
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.lake.writing import AddedFile
 from zambezi.spark.pipelines.checkpoints import claim, remove_unused
 from zambezi.spark.pipelines.pipeline import Pipeline, Settings
 
+ADDING: Final = 60.0  # seconds between two times at which partial sums are added up, at least
 PLANNED: Final = 5.0  # seconds between the planning of a batch and the call with its rows, at most
 
 
@@ -43,6 +46,8 @@ class Batches:
     clock: Callable[[], float] = time.monotonic
     table: LakeTable | None = None
     lock: int | None = None  # of the checkpoint
+    dates: set[str] = field(default_factory=set)  # of the rows that are not added up
+    due: float = -math.inf  # the next time to add up
     failure: Exception | None = None  # of the last batch: Spark cuts off the cause
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,10 +81,22 @@ class Batches:
         """Add a batch, merge small files, and remove old ones if a day has passed."""
         try:
             added = self._append(events, self._end_of(batch))
-            compact(self.lake, {one.date for one in added})
+            self._tidy({one.date for one in added})
         except Exception as error:
             self.failure = error
             raise
+
+    def _tidy(self, dates: set[str]) -> None:
+        """Merge small files; add up partial sums, but not so often that it takes a tenth of the time."""
+        self.dates |= dates
+        began = self.clock()
+        if not self.pipeline.sums or began < self.due:
+            compact(self.lake, dates)
+            return
+        add_up(self.lake, self.pipeline.sums, self.dates)
+        self.dates.clear()
+        now = self.clock()
+        self.due = now + max(ADDING, 10 * (now - began))
 
     def _end_of(self, batch: int) -> dict[str, Any]:
         """Return the positions in the streams after a batch, from the log that Spark writes before the batch."""

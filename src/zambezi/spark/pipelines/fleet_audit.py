@@ -16,8 +16,8 @@ middleware.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
@@ -26,7 +26,7 @@ from zambezi.mcollective.fleet import DISCOVERY
 from zambezi.mcollective.ruby.envelope import MAX_NAME, MAX_TEXT
 from zambezi.spark.decoders import mcollective, ruby_envelopes, text_of
 from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached, utc_date
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration
 
 COLUMNS: Final = (
     "sequence long, timestamp timestamp, topic string, kind string, format string, id string, agent string, "
@@ -263,8 +263,52 @@ def latency(replied: DataFrame) -> DataFrame:
     )
 
 
-def nodes(replied: DataFrame, judgement: DataFrame) -> DataFrame:
-    """Return the answers and the silences of every node."""
+def by_caller(asked: DataFrame, replied: DataFrame, judgement: DataFrame, since: Column) -> DataFrame:
+    """Return requests and their outcomes by caller, agent and action, the most refused, failed and silent ones first.
+
+    The columns `recent_...` count only requests since a time. The action of an encrypted request is null.
+    """
+    names = ["caller", "agent", "action", "is_ruby"]
+    is_recent = sql.col("time") >= since
+    made = asked.groupBy(*names).agg(
+        sql.count("*").alias("requests"),
+        sql.countDistinct("sender").alias("senders"),
+        sql.min("time").alias("first"),
+        sql.max("time").alias("last"),
+    )
+    shares = sql.percentile(sql.when(is_recent, sql.col("latency")), sql.lit(0.95))
+    outcome = replied.groupBy(*names).agg(
+        sql.count("*").alias("replies"),
+        *[_count(sql.col("status") == status).alias(name) for name, status in _OUTCOMES.items()],
+        _count(is_recent).alias("recent_replies"),
+        _count(is_recent & (sql.col("status") == "error")).alias("recent_errors"),
+        _count(is_recent & (sql.col("status") == "refused")).alias("recent_refused"),
+        sql.round(sql.median("latency"), 3).alias("median_s"),
+        sql.round(shares, 3).alias("recent_p95_s"),
+    )
+    silent = judgement.groupBy(*names).agg(_count(~sql.col("answered")).alias("silent"))
+    counts = ("replies", *_OUTCOMES, "silent", "recent_replies", "recent_errors", "recent_refused")
+    return (
+        _joined(_joined(made, outcome, names), silent, names)
+        .withColumns({name: sql.coalesce(name, sql.lit(0)) for name in counts})
+        .orderBy(sql.desc("refused"), sql.desc("errors"), sql.desc("silent"), sql.desc("requests"), *names)
+        .select(
+            *("caller", "agent", "action", sql.when(sql.col("is_ruby"), "Ruby").otherwise("JSON").alias("format")),
+            *("requests", "senders", "replies", "ok", "errors", "refused", "silent", "median_s", "first", "last"),
+            *("recent_replies", "recent_errors", "recent_refused", "recent_p95_s"),
+        )
+    )
+
+
+def _joined(left: DataFrame, right: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return a left join in which nulls are equal."""
+    others = right.withColumnsRenamed({name: f"_{name}" for name in names})
+    conditions = [left[name].eqNullSafe(others[f"_{name}"]) for name in names]
+    return left.join(others, conditions, "left").drop(*(f"_{name}" for name in names))
+
+
+def nodes(replied: DataFrame, judgement: DataFrame, since: Column) -> DataFrame:
+    """Return the answers and the silences of every node. `recent_silent` counts requests since a time."""
     outcome = replied.groupBy("node").agg(
         sql.count("*").alias("answered"),
         *[_count(sql.col("status") == status).alias(name) for name, status in _OUTCOMES.items()],
@@ -273,13 +317,16 @@ def nodes(replied: DataFrame, judgement: DataFrame) -> DataFrame:
     )
     silent = judgement.groupBy("node").agg(
         _count(~sql.col("answered")).alias("silent"),
+        _count(~sql.col("answered") & (sql.col("time") >= since)).alias("recent_silent"),
+        sql.min(sql.when(~sql.col("answered") & (sql.col("time") >= since), sql.col("time"))).alias("silent_since"),
         sql.max(sql.when(~sql.col("answered"), sql.col("time"))).alias("last_silence"),
     )
-    counts = [sql.coalesce(name, sql.lit(0)).alias(name) for name in ("answered", "silent", "errors", "refused")]
+    counted_ones = ("answered", "silent", "recent_silent", "errors", "refused")
+    counts = [sql.coalesce(name, sql.lit(0)).alias(name) for name in counted_ones]
     return (
         outcome.join(silent, "node", "full")
-        .select("node", *counts, "median_s", "last_answer", "last_silence")
-        .orderBy(sql.desc("silent"), sql.desc("errors"), "node")
+        .select("node", *counts, "median_s", "last_answer", "silent_since", "last_silence")
+        .orderBy(sql.desc("recent_silent"), sql.desc("silent"), sql.desc("errors"), "node")
     )
 
 
@@ -297,11 +344,19 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     asked = cache(requests(table))
     replied = cache(answers(table, asked))
     judgement = cache(judged(table, asked, replied, settings))
+    by_topic = cache(topics(table))
+    since = sql.timestamp_micros(sql.lit(int((_end_of(table, settings) - settings.limits.fleet_audit.recent) * 1e6)))
     return (
-        Report("fleet-topics", "Fleet: messages by topic", topics(table)),
+        Report("fleet-topics", "Fleet: messages by topic", by_topic),
+        Report(
+            "fleet-callers",
+            "Fleet: requests by caller, agent and action",
+            by_caller(asked, replied, judgement, since),
+            _unread(by_topic),
+        ),
         Report("fleet-calls", "Fleet: requests and their outcomes", calls(asked, replied, judgement)),
         Report("fleet-latency", "Fleet: how long answers took", latency(replied)),
-        Report("fleet-nodes", "Fleet: nodes", nodes(replied, judgement)),
+        Report("fleet-nodes", "Fleet: nodes", nodes(replied, judgement, since)),
         Report(
             "fleet-silences",
             f"Fleet: no answer within {settings.patience:g} s",
@@ -311,26 +366,66 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     )
 
 
+def _end_of(table: DataFrame, settings: Settings) -> float:
+    """Return the time, since 1970, up to which messages were read: that of the newest if it is not known."""
+    if settings.read_up_to:
+        return settings.read_up_to
+    newest = table.agg(sql.unix_micros(sql.max("timestamp"))).first()
+    return int(newest[0] or 0) / 1e6 if newest is not None else 0.0
+
+
+def _unread(by_topic: DataFrame) -> tuple[str, ...]:
+    """Return a note on the requests of which only the topic is known."""
+    found = by_topic.where("kind = 'foreign request'").agg(sql.sum("messages")).first()
+    count = int(found[0] or 0) if found is not None else 0
+    if not count:
+        return ()
+    return (f"the content of {counted(count, 'request')} could not be read: fleet-topics counts them by topic",)
+
+
 def judge(found: Found, settings: Settings) -> Verdict:
-    """Judge a fleet: every node must answer."""
-    nodes_found = found["fleet-nodes"].records()
-    reasons = [
+    """Judge a fleet: nodes must answer, without errors and in time, and must not refuse a caller."""
+    limits = settings.limits.fleet_audit
+    known = found["fleet-nodes"].records()
+    callers = found["fleet-callers"].records()
+    silent = [
         Reason(
             row["node"],
             "silent",
-            f"{row['node']} did not answer {counted(row['silent'], 'request')}",
-            row["last_silence"],
-            {"silent": row["silent"]},
+            f"{row['node']} did not answer {counted(row['recent_silent'], 'request')} "
+            f"in the last {duration(limits.recent)}",
+            row["silent_since"],
+            {"silent": row["recent_silent"], "last_answer": row["last_answer"]},
         )
-        for row in nodes_found
-        if row["silent"] > settings.limits.fleet_audit.silent
+        for row in known
+        if row["recent_silent"] > limits.silent
     ]
-    return Verdict.of(FLEET_AUDIT.name, reasons, counted(len(nodes_found), "node"))
+    reasons = [*silent, *(reason for row in callers for reason in _caller_reasons(row, settings))]
+    requests_made = sum(row["requests"] for row in callers)
+    return Verdict.of(FLEET_AUDIT.name, reasons, f"{counted(requests_made, 'request')}, {counted(len(known), 'node')}")
+
+
+def _caller_reasons(row: Mapping[str, Any], settings: Settings) -> Iterator[Reason]:
+    limits = settings.limits.fleet_audit
+    what = f"{row['agent']} {row['action'] or '(encrypted)'}"
+    who = row["caller"] or "an unknown caller"
+    share = 100.0 * row["recent_errors"] / max(1, row["recent_replies"])
+    day = str(row["last"])[:10]  # the problems of an action on one day are one incident
+    if row["recent_refused"] > limits.refused:
+        text = f"nodes refused {what} of {who} {counted(row['recent_refused'], 'time')}"
+        yield Reason(who, "refused", text, f"{what} {day}", {"action": what, "refused": row["recent_refused"]})
+    if share > limits.errors:
+        replies = counted(row["recent_replies"], "reply", "replies")
+        text = f"{what} of {who} failed in {row['recent_errors']:,} of {replies}"
+        yield Reason(what, "errors", text, f"{who} {day}", {"caller": who, "errors": row["recent_errors"]})
+    if (row["recent_p95_s"] or 0.0) > limits.slow:
+        text = f"{what} of {who} took more than {duration(row['recent_p95_s'])} for 5 % of the replies"
+        yield Reason(what, "slow", text, f"{who} {day}", {"caller": who, "p95_s": row["recent_p95_s"]})
 
 
 FLEET_AUDIT: Final = Pipeline(
     name="fleet-audit",
-    summary="requests and replies of a fleet: by topic, how long they took, who did not answer",
+    summary="requests and replies of a fleet: by topic, caller and action, how long they took, silent nodes",
     prepare=prepare,
     reduce=reduce,
     reports=reports,

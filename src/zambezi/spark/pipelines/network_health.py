@@ -1,9 +1,9 @@
 """`network-health`: it analyses a mesh by the logs of its nodes, from the stream `zrelog`.
 
 Nodes log their events (ZRE/LOG): a peer entered or left, they joined a group, they sent or received a message. From
-these logs it computes events by window, level and node; sessions, from ENTER to EXIT of a peer as one node saw it;
-peers that come and go too often; which nodes talk to each other; and messages that were sent but not logged as
-received.
+these logs it computes when each node was there (`mesh_nodes`); events by window, level and node; sessions, from ENTER
+to EXIT of a peer as one node saw it; peers that come and go too often; which nodes talk to each other; and messages
+that were sent but not logged as received.
 
 What the analysis cannot know: the logs identify nodes by hashes of 2 bytes. Two nodes with the same hash appear as one,
 and no analysis can separate them. `ambiguity` gives the probability for a mesh of this size, and lists hashes that show
@@ -15,13 +15,15 @@ by more than half of the allowed delay, the time of the journal is used instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.decoders import zrelog
+from zambezi.spark.pipelines.mesh_nodes import LEFT, nodes, presence, timeline
 from zambezi.spark.pipelines.pipeline import (
     Cache,
     Pipeline,
@@ -32,8 +34,8 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict
-from zambezi.zre.log import What
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.zre.log import Level, What
 
 HASHES: Final = 65_535  # possible hashes; zero means "no peer"
 WRONG_CLOCK: Final = 1000  # milliseconds; a larger difference is reported
@@ -146,7 +148,10 @@ def flapping(table: DataFrame, settings: Settings, all_sessions: DataFrame | Non
         .withColumn("within", sql.sum("events").over(times))
     )
     often = enters.groupBy("node", "peer").agg(
-        sql.max("within").alias("most"), sql.sum("events").alias("comings"), sql.max("subject").alias("name")
+        sql.max("within").alias("most"),
+        sql.sum("events").alias("comings"),
+        sql.max("subject").alias("name"),
+        sql.max(sql.when(sql.col("within") >= settings.flaps, sql.col("at"))).alias("last"),
     )
     lengths = (
         (sessions(table) if all_sessions is None else all_sessions)
@@ -157,7 +162,7 @@ def flapping(table: DataFrame, settings: Settings, all_sessions: DataFrame | Non
     return (
         often.where(sql.col("most") >= settings.flaps)
         .join(lengths, ["node", "peer"], "left")
-        .select("peer", "name", sql.col("node").alias("seen_by"), "comings", "most", "shortest", "median")
+        .select("peer", "name", sql.col("node").alias("seen_by"), "comings", "most", "shortest", "median", "last")
         .orderBy(sql.desc("most"), "peer", "seen_by")
     )
 
@@ -255,6 +260,18 @@ def names(table: DataFrame) -> DataFrame:
     )
 
 
+def with_names(frame: DataFrame, known: DataFrame, *columns: str) -> DataFrame:
+    """Return a table with a column NAME_name after each column NAME of hashes."""
+    order: list[str] = []
+    for name in frame.columns:
+        order += [name, f"{name}_name"] if name in columns else [name]
+    frame = frame.withColumn("_order", sql.monotonically_increasing_id())  # a join does not keep the order
+    for name in columns:
+        called = known.select(sql.col("peer").alias(name), sql.col("name").alias(f"{name}_name"))
+        frame = frame.join(sql.broadcast(called), name, "left")
+    return frame.orderBy("_order").select(*order)
+
+
 def ambiguity(table: DataFrame, all_sessions: DataFrame | None = None) -> DataFrame:
     """Return the hashes that seem to belong to more than one node, and why."""
     by_name = (
@@ -310,9 +327,33 @@ def likelihood(nodes: int) -> float:
     return abs(math.expm1(-nodes * (nodes - 1) / 2 / HASHES))
 
 
+def end_of(table: DataFrame, settings: Settings) -> float:
+    """Return the time, since 1970, up to which logs were read: that of the newest window if it is not known."""
+    if settings.read_up_to:
+        return settings.read_up_to
+    newest = table.agg(sql.unix_micros(sql.max("start"))).first()
+    return int(newest[0]) / 1e6 + settings.window if newest is not None and newest[0] is not None else 0.0
+
+
+def problems(table: DataFrame) -> DataFrame:
+    """Return the windows in which nodes logged errors and warnings, the newest first."""
+    is_error = sql.col("level") == Level.ERROR.name
+    return (
+        _logs(table)
+        .where(sql.col("level").isin(Level.ERROR.name, Level.WARNING.name))
+        .groupBy("start", "node")
+        .agg(_sum(is_error).alias("errors"), _sum(~is_error).alias("warnings"))
+        .orderBy(sql.desc("start"), sql.desc("errors"), "node")
+    )
+
+
 def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Report]:
     """Return the reports."""
+    end = end_of(table, settings)
     all_sessions = cache(sessions(table))
+    known = cache(names(table))
+    flaps = cache(flapping(table, settings, all_sessions))
+    times = cache(presence(table, all_sessions))
     hashes = (
         _logs(table).select(sql.explode(sql.array("node", "peer")).alias("hash")).where("hash is not null").distinct()
     ).count()
@@ -320,40 +361,102 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     discarded = int(invalid[0] or 0) if invalid is not None else 0
     chance = likelihood(hashes)
     note = f"{hashes} hashes were seen: the probability that two of as many nodes have the same hash is {chance:.1%}"
+    often = f"{settings.flaps} times or more within {duration(settings.flapping)}"
     return (
+        Report(
+            "health-nodes",
+            f"Mesh: nodes up to {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}",
+            nodes(times, flaps, settings, end),
+            (
+                "line: from the first log to now; # the node was there, + for a part of the time, . it was not",
+                f"a flapping node came back {often} with the same hash; a restarted node has a new one",
+            ),
+        ),
+        Report("health-timeline", "Mesh: when nodes were there", timeline(times)),
         Report(
             "health-events",
             f"Mesh: events in windows of {settings.window:g} s",
             events_by_window(table),
             (f"{discarded} messages of the stream are not logs",) if discarded else (),
         ),
-        Report("health-sessions", "Mesh: sessions of peers, as nodes saw them", all_sessions),
-        Report(
-            "health-flapping",
-            f"Mesh: peers that entered {settings.flaps} times or more within {settings.flapping:g} s",
-            flapping(table, settings, all_sessions),
-        ),
-        Report("health-talk", "Mesh: who talks to whom", talk(table)),
+        Report("health-problems", "Mesh: errors and warnings", with_names(problems(table), known, "node")),
+        Report("health-flapping", f"Mesh: peers that entered {often}", with_names(flaps, known, "seen_by")),
+        Report("health-talk", "Mesh: who talks to whom", with_names(talk(table), known, "sender", "receiver")),
         Report(
             "health-unreceived",
             "Mesh: sent, but not logged as received",
-            unreceived(table),
+            with_names(unreceived(table), known, "sender", "to"),
             ("logs can be lost as well as messages: a missing message may have been received",),
         ),
         Report(
-            "health-ambiguity", "Mesh: hashes that may belong to several nodes", ambiguity(table, all_sessions), (note,)
+            "health-ambiguity",
+            "Mesh: hashes that may belong to several nodes",
+            ambiguity(table, all_sessions),
+            (note,),
         ),
-        Report("health-clocks", "Mesh: clocks that differ from the journal's", clocks(table)),
+        Report(
+            "health-clocks", "Mesh: clocks that differ from the journal's", with_names(clocks(table), known, "node")
+        ),
     )
 
 
-def judge(found: Found, settings: Settings) -> Verdict:  # noqa: ARG001 - the signature of `judge`
-    """Judge a mesh: no peer must be flapping."""
-    reasons = [
-        Reason(row["peer"], "flapping", f"{row['peer']} entered {row['most']} times, as {row['seen_by']} saw it")
-        for row in found["health-flapping"].records()
-    ]
-    return Verdict.of(NETWORK_HEALTH.name, reasons)
+def judge(found: Found, settings: Settings) -> Verdict:
+    """Judge a mesh: nodes must not be lost, flap or restart often, log errors, or have wrong clocks."""
+    limits = settings.limits.network_health
+    known = found["health-nodes"].records()
+    logs = sum(row["events"] for row in found["health-events"].records())
+    ends = [epoch(row["start"]) + settings.window for row in found["health-events"].records()]
+    end = settings.read_up_to or max(ends, default=0.0)
+    reasons: list[Reason] = []
+    if logs < limits.logs:
+        text = f"{counted(logs, 'log')} {'was' if logs == 1 else 'were'} found, and at least {limits.logs:,} expected"
+        reasons.append(Reason("", "few", text))
+    for row in known:
+        reasons += _node_reasons(row, settings, end)
+    errors: dict[str, int] = {}
+    for row in found["health-problems"].records():
+        if epoch(row["start"]) + settings.window >= end - limits.recent:
+            name = _called(row["node_name"], row["node"])
+            errors[name] = errors.get(name, 0) + row["errors"]
+    hour = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H")
+    for name, count in errors.items():
+        if count > limits.errors:
+            text = f"{name} logged {counted(count, 'error')} in the last {duration(limits.recent)}"
+            reasons.append(Reason(name, "errors", text, hour, {"errors": count}))
+    for row in found["health-clocks"].records():
+        worst = max(abs(row["least_ms"]), abs(row["most_ms"])) / 1000
+        if worst > limits.clock:
+            name = _called(row["node_name"], row["node"])
+            text = f"the clock of {name} differs from the journal's by {duration(worst)}"
+            reasons.append(Reason(name, "clock", text, row["node"], {"seconds": worst}))
+    here = sum(row["gone"] is None for row in known)
+    return Verdict.of(NETWORK_HEALTH.name, reasons, f"{counted(len(known), 'node')}, {here:,} of them there")
+
+
+def _node_reasons(row: Mapping[str, Any], settings: Settings, end: float) -> Iterator[Reason]:
+    limits = settings.limits.network_health
+    name = _called(row["node"], row["hashes"])
+    if row["state"] == "flapping":
+        text = (
+            f"{name} came back {row['comings']} times within {duration(settings.flapping)}, "
+            f"as {row['flapping_seen_by']} of {counted(row['seen_by'], 'node')} saw it"
+        )
+        yield Reason(row["node"], "flapping", text, row["first"], {"comings": row["comings"]})
+    silence = end - epoch(row["gone"])
+    if row["gone"] is not None and row["reason"] != LEFT and limits.lost <= silence <= limits.forgotten:
+        why = f" ({row['reason']})" if row["reason"] else ""
+        text = f"{name} is lost since {row['gone']} UTC, for {duration(silence)}{why}"
+        yield Reason(row["node"], "lost", text, row["gone"], {"gone": row["gone"], "reason": row["reason"]})
+    if row["recent_restarts"] > limits.restarts:
+        text = f"{name} restarted {row['recent_restarts']} times in the last {duration(limits.recent)}"
+        yield Reason(row["node"], "restarts", text, row["hashes"], {"restarts": row["recent_restarts"]})
+
+
+def _called(name: str | None, hashes: str) -> str:
+    """Return a node for a sentence: its name, and its hash if there is only one."""
+    if not name or name == hashes:
+        return f"node {hashes}"
+    return name if "," in hashes else f"{name} ({hashes})"
 
 
 def _logs(table: DataFrame) -> DataFrame:
@@ -366,7 +469,7 @@ def _sum(condition: Column) -> Column:
 
 NETWORK_HEALTH: Final = Pipeline(
     name="network-health",
-    summary="a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
+    summary="a mesh by its logs: when nodes were there, flapping, restarts, who talks to whom, lost messages",
     prepare=prepare,
     reduce=reduce,
     reports=reports,
@@ -374,6 +477,7 @@ NETWORK_HEALTH: Final = Pipeline(
     columns=COLUMNS,
     table="network-health",
     windowed=True,
+    sums={"events": "sum", "slowest": "min", "fastest": "max"},
     streams={"stream": "zrelog"},
     time="at",
 )

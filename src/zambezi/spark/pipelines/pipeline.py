@@ -5,12 +5,12 @@
 
 `prepare` decodes messages, row by row. `reduce` turns events into the rows of a Delta table: sums by window, or the
 events themselves. It is applied to each batch separately, whether the batch is all messages, the messages since the
-last run, or those of the last ten seconds. So its sums are partial: a reader of the table adds up the rows with the
-same window and key. This is why pipelines work the same way in batch and streaming: there is no state between batches
-that could be lost or grow, and a late event is added to its window. Spark's own aggregation, which keeps sums until a
-watermark passes, gives each row once. But it does not show the newest windows, never closes the last window of a stream
-that falls silent, and drops late events. Here the watermark only says which windows can still grow; events that are
-later than it allows are counted, and kept all the same.
+last run, or those of the last ten seconds. So its sums are partial: a reader adds up the rows with the same window and
+key, until `zambezi.spark.lake.sums` has done so in the table. This is why pipelines work the same way in batch and
+streaming: there is no state between batches that could be lost or grow, and a late event is added to its window.
+Spark's own aggregation, which keeps sums until a watermark passes, gives each row once. But it does not show the newest
+windows, never closes the last window of a stream that falls silent, and drops late events. Here the watermark only says
+which windows can still grow; events that are later than it allows are counted, and kept all the same.
 
 `reports` turns the table into small tables for people. It always runs as a batch query, over a table that is small
 compared with the messages. It passes tables that several reports use through `cache`, so that they can be computed
@@ -44,6 +44,7 @@ class Settings:
     flapping: float = 600.0
     patience: float = 60.0  # a node that does not answer a request within this time is silent
     read_up_to: float = 0.0  # all messages before this time (since 1970) have been read; 0 if unknown
+    is_partial: bool = False  # whether only some keys of the streams are read
     limits: Limits = field(default_factory=Limits)  # which results are healthy
 
 
@@ -98,6 +99,7 @@ class Pipeline:
     streams: Mapping[str, str] = field(default_factory=dict)  # source options that select streams, unless the user does
     time: str = "timestamp"  # the column of the events from which the watermark is computed
     windowed: bool = False  # whether the rows of the table are sums by window
+    sums: Mapping[str, str] = field(default_factory=dict)  # how to add up partial sums: sum, min or max of a column
     incremental: bool = False  # whether each run continues where the last one ended, even without --incremental
     live: bool = True  # whether the table is small enough for reports after every batch
 

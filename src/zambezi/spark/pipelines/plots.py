@@ -5,8 +5,9 @@ Each function takes rows of a pipeline's tables, and returns a figure of matplot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,22 +25,25 @@ COLOURS: Final = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0
 _MAX_LABELLED: Final = 24  # nodes; with more, the numbers in the cells would be too small to read
 
 
-def rates(rows: Iterable[Mapping[str, Any]], title: str = "Messages per second") -> Figure:
-    """Plot the rate of each stream over time. `rows` have `start`, `stream` and `per_s`, as in `traffic.rates`."""
+def rates(rows: Iterable[Mapping[str, Any]], title: str = "Messages per second", window: float | None = None) -> Figure:
+    """Plot the rate of each stream over time. `rows` have `start`, `stream` and `per_s`, as in `traffic.rates`.
+
+    `window` is the length of a window in seconds; without it, the shortest time between two windows is taken.
+    """
     series: dict[str, dict[datetime, float]] = {}
     for row in rows:
         start: datetime = row["start"]
         series.setdefault(row["stream"], {})[start.astimezone(UTC)] = float(row["per_s"])
-    # A window without messages of a stream has no row; the plot shows it as zero.
     starts = sorted({start for points in series.values() for start in points})
-    times = np.array([start.replace(tzinfo=None) for start in starts], "datetime64[us]")
+    length = timedelta(seconds=window) if window else _window(starts)
     figure = Figure(figsize=(9, 3.6), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     for number, (stream, points) in enumerate(sorted(series.items())):
-        values = np.array([points.get(start, 0.0) for start in starts])
+        moments, values = steps(points, length, starts[0], starts[-1] + length)
+        times = np.array([moment.replace(tzinfo=None) for moment in moments], "datetime64[us]")
         colour = COLOURS[number % len(COLOURS)]
-        axes.plot(times, values, color=colour, linewidth=1.8, label=stream)
-        axes.fill_between(times, values, color=colour, alpha=0.10, linewidth=0)
+        axes.plot(times, values, color=colour, linewidth=1.8, label=stream, drawstyle="steps-post")
+        axes.fill_between(times, values, color=colour, alpha=0.10, linewidth=0, step="post")
     _plain(axes, title)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
@@ -61,6 +65,30 @@ def rates(rows: Iterable[Mapping[str, Any]], title: str = "Messages per second")
             ncols=min(4, len(series)),
         )
     return figure
+
+
+def steps(
+    points: Mapping[datetime, float], window: timedelta, begin: datetime, end: datetime
+) -> tuple[list[datetime], list[float]]:
+    """Return the times at which a rate changes, and the rates from there on.
+
+    A window that is not in `points` had no messages: its rate is zero. So a burst is as long as its windows, with zero
+    before and after it.
+    """
+    moments, values = [begin], [points.get(begin, 0.0)]
+    for start, value in sorted(points.items()):
+        if start > moments[-1]:
+            moments.append(start)
+            values.append(value)
+        if start + window not in points and start + window < end:
+            moments.append(start + window)
+            values.append(0.0)
+    return [*moments, end], [*values, values[-1]]
+
+
+def _window(starts: Sequence[datetime]) -> timedelta:
+    """Return the shortest time between two windows; a minute if there is only one."""
+    return min((later - earlier for earlier, later in pairwise(starts)), default=timedelta(minutes=1))
 
 
 def talk_matrix(

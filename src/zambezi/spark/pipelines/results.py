@@ -33,9 +33,12 @@ class Result:
             "title": self.title,
             "columns": [f"{name}#" if name in found.numbers else name for name in found.columns],
             "rows": [["" if cell is None else cell for cell in row] for row in found.rows],
-            "notes": list(self.notes),
+            "notes": [*self.notes, *self._limit()],
             "more": found.more,
         }
+
+    def _limit(self) -> list[str]:
+        return [f"only the first {len(self.found.rows):,} rows"] if self.found.more else []
 
 
 def compute(reports: Sequence[Report], limit: int = MAX_ROWS) -> list[Result]:

@@ -21,7 +21,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +32,9 @@ from zambezi.spark.errors import SparkError
 from zambezi.spark.lake.frames import table_frame
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
+from zambezi.spark.lake.sums import add_up
 from zambezi.spark.lake.table import LakeTable, State
+from zambezi.spark.options import parse_time
 from zambezi.spark.pipelines.batches import Batches
 from zambezi.spark.pipelines.checkpoints import new_checkpoint
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
@@ -48,6 +50,7 @@ _START_OPTIONS: Final = frozenset({"startingSequence", "startingTimestamp"})
 _END_OPTIONS: Final = frozenset({"endingSequence", "endingTimestamp"})
 _RETAINED: Final = "spark.sql.streaming.minBatchesToRetain"
 _LOOKS: Final = 1.0  # seconds between two looks at a table that another process writes
+_PYTHON_ERROR: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]+: )?zambezi\.[\w.]+\.\w+: (.+)$", re.MULTILINE)
 
 
@@ -101,6 +104,7 @@ class Run:
         self._query: StreamingQuery | None = None
         self._cached_frames: list[DataFrame] = []
         self._read_up_to = 0.0
+        self._reported = self.settings  # of the last reports
 
     @property
     def lake(self) -> LakeTable:
@@ -132,6 +136,7 @@ class Run:
         """Process the messages since the last run."""
         query = self.start(follow=False)
         self.wait(query)
+        self.add_up()
         return self.progress()
 
     def start(self, *, follow: bool, every: float = 0.0) -> StreamingQuery:
@@ -203,10 +208,19 @@ class Run:
             self._query.stop()
         self._batches.end()
 
+    def add_up(self) -> None:
+        """Add up the partial sums of the table, so that each window and key has one row."""
+        if self.pipeline.sums and self.lake.exists:
+            self.lake.refresh()
+            add_up(self.lake, self.pipeline.sums, self._batches.dates)
+
     def _set_read_up_to(self, now: float) -> None:
         """Note that this run reads all messages journalled up to now, unless the options end before."""
         if not _END_OPTIONS & self.options.keys():
             self._read_up_to = now
+        elif "endingTimestamp" in self.options:
+            with suppress(ValueError):  # each stream has its own
+                self._read_up_to = min(now, parse_time(self.options["endingTimestamp"]) / 1e6)
 
     # Progress and results
 
@@ -247,15 +261,22 @@ class Run:
     def reports(self) -> Sequence[Report]:
         """Return the reports on the present table. Tables that they share are cached until `release()`."""
         self.release()
-        state = self._state()
-        is_newer = self._replaced is None and state.batch > self._before.batch
-        settings = replace(self.settings, read_up_to=state.read_up_to if is_newer else self._read_up_to)
-        return self.pipeline.reports(self._cache(self.table()), settings, self._cache)
+        self._reported = self._settings_of_run()
+        return self.pipeline.reports(self._cache(self.table()), self._reported, self._cache)
 
     def judge(self, results: Sequence[Result]) -> Verdict:
-        """Return the verdict on computed reports."""
-        settings = replace(self.settings, read_up_to=self._read_up_to)
-        return self.pipeline.judge({one.name: one.found for one in results}, settings)
+        """Return the verdict on the computed reports of the last call of `reports`."""
+        return self.pipeline.judge({one.name: one.found for one in results}, self._reported)
+
+    def _settings_of_run(self) -> Settings:
+        """Return the settings, with the time up to which messages are in the table."""
+        state = self._state()
+        is_newer = self._replaced is None and state.batch > self._before.batch
+        return replace(
+            self.settings,
+            read_up_to=state.read_up_to if is_newer else self._read_up_to,
+            is_partial=self.settings.is_partial or bool(self.options.get("pattern")),
+        )
 
     def _cache(self, frame: DataFrame) -> DataFrame:
         cached = frame.persist()
@@ -294,9 +315,12 @@ def plain_message(error: BaseException) -> str:
     "there is no stream 'x'"
     >>> plain_message(ValueError("something else\\nat org.apache"))
     'something else'
+    >>> trace = "Traceback (most recent call last):\\n  File x, line 1\\n    y()\\nKeyError: 'z'\\n\\n\\tat org.apache"
+    >>> plain_message(ValueError(f"An exception was thrown from the Python worker:\\n{trace}"))
+    "KeyError: 'z'"
     """
     text = str(error)
-    ours = _OUR_ERROR.findall(text)
+    ours = _OUR_ERROR.findall(text) or _PYTHON_ERROR.findall(text)
     if ours:
         return str(ours[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -2,6 +2,7 @@
 
 The table has a row for each window, stream and key, with the number of messages, the bytes of their bodies, and the
 first and last sequence. The reports on prefixes, on the keys with the most messages, and on gaps are computed from it.
+`baselines` finds prefixes with more or less messages than usual, `silences` finds keys that have none any more.
 
 There is a gap if a window has fewer messages than sequences between its first and its last, or if it does not begin
 right after the last sequence of the window before. This locates a gap to within a window, gives the exact number of
@@ -10,12 +11,14 @@ missing messages, and does not need to sort all messages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
+from zambezi.spark.pipelines import baselines, silences
 from zambezi.spark.pipelines.pipeline import (
     Cache,
     Pipeline,
@@ -27,7 +30,7 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
 
 COLUMNS: Final = (
     "start timestamp, stream string, incarnation string, key string, messages long, octets long, first long, "
@@ -158,15 +161,39 @@ def gaps(table: DataFrame) -> DataFrame:
             sql.greatest("missing", sql.lit(0)).alias("missing"),
             sql.greatest(-sql.col("missing"), sql.lit(0)).alias("repeated"),
         )
-        .orderBy("stream", "start", "after")
+        .orderBy(sql.desc("start"), "stream", "after")
     )
 
 
-def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Report]:  # noqa: ARG001 - the signature of `reports`
+def end_of(table: DataFrame, settings: Settings) -> float:
+    """Return the time, since 1970, up to which messages were read: that of the newest message if it is not known."""
+    if settings.read_up_to:
+        return settings.read_up_to
+    newest = table.agg(sql.unix_micros(sql.max("last_at"))).first()
+    return int(newest[0] or 0) / 1e6 if newest is not None else 0.0
+
+
+def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Report]:
     """Return the reports."""
+    end = end_of(table, settings)
+    by_prefix = cache(windows(table, settings))
+    by_key = cache(silences.keys(table, settings, end))
+    states = {str(row["state"]): int(row["count"]) for row in by_key.groupBy("state").count().collect()}
     return (
         Report("traffic-streams", "Traffic: streams", totals(table)),
-        Report("traffic-windows", f"Traffic: windows of {settings.window:g} s by prefix", windows(table, settings)),
+        Report(
+            "traffic-keys",
+            f"Traffic: keys that are late or silent at {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}",
+            by_key.where("state in ('silent', 'late')"),
+            (_states(states),) if states else (),
+        ),
+        Report(
+            "traffic-prefixes",
+            f"Traffic: prefixes and their baselines, the last {duration(settings.limits.traffic.recent)}",
+            baselines.prefixes(by_prefix, settings, end),
+            ("a prefix is new until it has 20 windows before that time",),
+        ),
+        Report("traffic-windows", f"Traffic: windows of {settings.window:g} s by prefix", by_prefix),
         Report("traffic-heavy", "Traffic: the keys with the most messages", heavy_hitters(table, settings)),
         Report(
             "traffic-gaps",
@@ -177,29 +204,95 @@ def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
     )
 
 
+def _states(counts: Mapping[str, int]) -> str:
+    """Return how many keys are in each state, in words."""
+    told = {
+        "silent": "silent",
+        "late": "late",
+        "alive": "alive",
+        "gone": "gone for longer than the limit",
+        "irregular": "seen in too few windows to judge",
+        "asleep": "usually silent at this hour",
+    }
+    return f"{counted(sum(counts.values()), 'key')}: " + ", ".join(
+        f"{counts[state]:,} {text}" for state, text in told.items() if counts.get(state)
+    )
+
+
 def judge(found: Found, settings: Settings) -> Verdict:
-    """Judge streams: no sequence must be missing."""
-    limits = settings.limits.traffic
+    """Judge streams: keys must not be silent, prefixes must be near their baselines, and no sequence may be missing."""
     streams = found["traffic-streams"].records()
     messages = sum(row["messages"] for row in streams)
-    reasons = []
-    if messages < limits.messages:
-        reasons.append(Reason("", "few", f"{counted(messages, 'message')} of at least {limits.messages:,} were read"))
-    for row in found["traffic-gaps"].records():
-        if row["missing"] > limits.missing:
-            text = f"{row['stream']} misses {counted(row['missing'], 'message')} after {row['after']}"
-            reasons.append(Reason(row["stream"], "missing", text, f"{row['incarnation']} {row['after']}"))
+    least = settings.limits.traffic.messages
+    reasons = [
+        *_few(messages, least),
+        *(_silent(row) for row in found["traffic-keys"].records() if row["state"] == "silent"),
+        *(_abnormal(row) for row in found["traffic-prefixes"].records() if row["state"] in ("surge", "drop")),
+        *_missing(found, settings),
+    ]
     return Verdict.of(TRAFFIC.name, reasons, f"{counted(len(streams), 'stream')}, {counted(messages, 'message')}")
+
+
+def _few(messages: int, least: int) -> list[Reason]:
+    if messages >= least:
+        return []
+    text = f"{counted(messages, 'message')} {'was' if messages == 1 else 'were'} found, and at least {least:,} expected"
+    return [Reason("", "few", text, values={"messages": messages})]
+
+
+def _silent(row: Mapping[str, Any]) -> Reason:
+    name = row["key"] or "the empty key"
+    text = (
+        f"{name} of {row['stream']} was silent for {duration(row['silent_s'])} "
+        f"({counted(row['expected'], 'message')} expected)"
+    )
+    values = {name: row[name] for name in ("stream", "silent_s", "usual_gap_s", "expected")}
+    return Reason(row["key"], "silent", text, f"{row['stream']} {row['last']}", values)
+
+
+def _abnormal(row: Mapping[str, Any]) -> Reason:
+    more = "more" if row["state"] == "surge" else "less"
+    of = f"prefix {row['prefix']} of {row['stream']}" if row["prefix"] else row["stream"]
+    text = (
+        f"{of} had {more} messages than usual: {row['messages']:,} in {counted(row['windows'], 'window')}, "
+        f"{row['expected']:,.0f} expected"
+    )
+    values = {name: row[name] for name in ("stream", "messages", "expected", "deviations", "from", "to")}
+    # The recent time moves on, and with it the first of its abnormal windows: an hour is one incident.
+    return Reason(row["prefix"], row["state"], text, f"{row['stream']} {row['from'][:13]}", values)
+
+
+def _missing(found: Found, settings: Settings) -> list[Reason]:
+    """Return the streams that miss sequences within the recent time."""
+    if settings.is_partial:  # messages with other keys were left out
+        return []
+    limits = settings.limits.traffic
+    ends = [epoch(row["to"]) for row in found["traffic-streams"].records()]
+    recent = (settings.read_up_to or max(ends, default=0.0)) - limits.recent
+    gaps_of: dict[str, list[dict[str, Any]]] = {}
+    for row in found["traffic-gaps"].records():
+        if row["missing"] and epoch(row["start"]) + settings.window >= recent:
+            gaps_of.setdefault(row["stream"], []).append(row)
+    reasons = []
+    for stream, rows in gaps_of.items():
+        count = sum(row["missing"] for row in rows)
+        if count > limits.missing:
+            last = rows[0]
+            text = f"{stream} misses {counted(count, 'message')}, the last ones after {last['after']:,}"
+            since = f"{last['incarnation']} {last['after']}"
+            reasons.append(Reason(stream, "missing", text, since, {"missing": count, "after": last["after"]}))
+    return reasons
 
 
 TRAFFIC: Final = Pipeline(
     name="traffic",
-    summary="messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
+    summary="messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
     reduce=reduce,
     reports=reports,
     judge=judge,
     columns=COLUMNS,
     table="traffic",
     windowed=True,
+    sums={"messages": "sum", "octets": "sum", "first": "min", "last": "max", "first_at": "min", "last_at": "max"},
     streams={"streamPattern": ""},
 )

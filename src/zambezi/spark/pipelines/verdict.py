@@ -159,6 +159,15 @@ def counted(number: int, what: str, plural: str = "") -> str:
     return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
 
 
+def epoch(shown: str | None) -> float:
+    """Return a time of a report in seconds since 1970; 0 for none.
+
+    >>> epoch("1970-01-02 00:00:01"), epoch(None)
+    (86401.0, 0.0)
+    """
+    return datetime.fromisoformat(shown).replace(tzinfo=UTC).timestamp() if shown else 0.0
+
+
 def duration(seconds: float) -> str:
     """Return a time for people, in one unit.
 

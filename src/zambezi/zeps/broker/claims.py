@@ -58,8 +58,7 @@ def _claim(session: Session, stream: BrokerStream, message: Claim) -> None:
     if session.state is SessionState.CLOSED:
         return  # the flush wrote to this connection, and found it broken
     found = stream.readers.find(message.name)
-    if found is not None and found.user and found.user != session.user:
-        raise BrokerError(f"the reader {message.name} belongs to another user: choose another name")
+    _check_user(session, message.name, found)
     new = _new_reader(session, stream, message, is_new=found is None)
     reader = stream.readers.claim(found, new, session, again=message.mode == AGAIN, take=message.mode != REFUSE)
     session.reader = reader
@@ -69,6 +68,29 @@ def _claim(session: Session, stream: BrokerStream, message: Claim) -> None:
     session.engine.counters.fell_behind += missed > 0
     answer = ClaimOk(position, missed).encode()[0]
     stream.readers.when_safe(session, partial(session.answer, answer))
+
+
+def note_position(session: Session, stream: BrokerStream, name: str, position: int) -> None:
+    """Set the position of a named reader that no session holds, for a program that keeps the position itself.
+
+    It shows how far the program is behind. Raises `BrokerError` or `JournalError` if that is not possible.
+    """
+    if not name:
+        raise BrokerError("a reader needs a name; this one is empty")
+    found = stream.readers.find(name)
+    _check_user(session, name, found)
+    if found is None:
+        _check_room(session.engine, stream, name)
+    elif found.position == position:
+        return
+    if position > stream.journal.last:
+        raise BrokerError(f"the last sequence of this stream is {stream.journal.last}, not {position}")
+    stream.readers.set(Position(READER, name, position, time=int(stream.clock() * _MICRO), user=session.user))
+
+
+def _check_user(session: Session, name: str, found: Position | None) -> None:
+    if found is not None and found.user and found.user != session.user:
+        raise BrokerError(f"the reader {name} belongs to another user: choose another name")
 
 
 def _new_reader(session: Session, stream: BrokerStream, message: Claim, *, is_new: bool) -> Position:

@@ -158,10 +158,10 @@ class Engine:
             return
         except (ZepsError, OSError) as error:
             self.unusable[name] = str(error)
-            _log.error("stream %s cannot be used: %s", printable(name), error)
+            _log.error("stream %s cannot be used: %s", printable(name), error, extra={"stream": name})
         else:
             for problem in stream.journal.problems:
-                _log.warning("stream %s: %s", printable(name), problem)
+                _log.warning("stream %s: %s", printable(name), problem, extra={"stream": name})
 
     # Streams
 
@@ -229,7 +229,7 @@ class Engine:
         """Disconnect the clients of a stream that another broker has taken, or that is damaged; serve it no more."""
         if self._streams.get(stream.name) is not stream:
             return
-        _log.warning("stream %s is lost: %s", printable(stream.name), reason)
+        _log.warning("stream %s is lost: %s", printable(stream.name), reason, extra={"stream": stream.name})
         if isinstance(stream, StoredStream) and stream.log.state is State.DEPOSED:
             self.drop_stream(stream, Moved())
             return
@@ -300,7 +300,8 @@ class Engine:
             raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
         self._count_new_stream(session, name)
         self.making[name] = [session]
-        self._work_for_new(name, {})(partial(self.store.make, name), partial(self.on_stream_made, name))
+        done = partial(_log_created, name, session.user or session.address or "this process")
+        self._work_for_new(name, {})(partial(self.store.make, name), partial(self.on_stream_made, name, done=done))
         return None
 
     def _work_for_new(self, name: str, settings: Mapping[str, object]) -> Callable[[Callable[[], object], Done], None]:
@@ -354,7 +355,7 @@ class Engine:
     ) -> None:
         """Disconnect the clients of a stream, and do something with its journal; then open it again, if it is kept."""
         stream.flush()
-        if keep and stream.pending_bytes:
+        if keep and stream.pending_bytes and not stream.is_shared:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
         stream.readers.close()
         stream.groups.close()
@@ -363,7 +364,8 @@ class Engine:
         self.making[name] = []
         self.on_taken(stream)
         self._stop_stream(stream, reason)
-        self.work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
+        work = self.work_remote if stream.is_shared else self.work
+        work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
 
     def _on_stream_cut(self, name: str, problem: ZepsError | None, done: Done) -> None:
         """Serve the stream again, as it is now: also if it could not be cut."""
@@ -477,7 +479,11 @@ class Engine:
         for name, stream in self._streams.items():
             policy = self._policies.get(name) or changed(default, stream.journal.settings)
             if (policy.sync == STORE) != isinstance(stream, StoredStream):
-                _log.warning("stream %s is moved to the store, or from it, at the next start only", printable(name))
+                _log.warning(
+                    "stream %s is moved to the store, or from it, at the next start only",
+                    printable(name),
+                    extra={"stream": name},
+                )
                 policy = replace(policy, sync=stream.journal.policy.sync)
             stream.journal.policy = policy
 
@@ -537,7 +543,7 @@ class Engine:
             try:
                 self._maintain(stream, now)
             except (JournalError, OSError) as error:
-                _log.warning("stream %s: %s", stream.name, error)
+                _log.warning("stream %s: %s", printable(stream.name), error, extra={"stream": stream.name})
         if len(streams) > STREAMS_PER_TURN:
             self._shell.call_soon(partial(self._maintain_some, streams[STREAMS_PER_TURN:], now))
         else:
@@ -581,10 +587,15 @@ class Engine:
         self.store.close()
 
 
-def _log_made(name: str, problem: ZepsError | None) -> None:
+def _log_created(name: str, who: str, problem: ZepsError | None) -> None:
+    """Log that a stream was created. A client that fails to do so is told why, and can try again and again."""
     if problem is None:
-        _log.info("stream %s was created by the server", printable(name))
-    elif isinstance(problem, Moved):
-        _log.info("stream %s is at another broker: %s", printable(name), problem)
-    else:
-        _log.error("stream %s could not be created: %s", printable(name), problem)
+        _log.info("stream %s was created by %s", printable(name), printable(who), extra={"stream": name, "user": who})
+
+
+def _log_made(name: str, problem: ZepsError | None) -> None:
+    _log_created(name, "the server", problem)
+    if isinstance(problem, Moved):
+        _log.info("stream %s is at another broker: %s", printable(name), problem, extra={"stream": name})
+    elif problem is not None:
+        _log.error("stream %s could not be created: %s", printable(name), problem, extra={"stream": name})

@@ -4,6 +4,7 @@
     list     pattern, or names                                states of streams
     cut      stream, after, last, since, until, step          a state, and points: sequences, and the bytes before them
     read     stream, incarnation, after, last, pattern, bare  blocks of messages, as the journal has them
+    note     stream, incarnation, reader, position            none: the position of a named reader is set
 
 `zambezi.zeps.ranges` has the form of the answers. A request is a series of steps, and the broker does a few of them at
 once: a client that asks for much waits for its turns. The log is read only if it is in memory.
@@ -19,9 +20,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from zambezi.wire.text import as_bytes, as_text
+from zambezi.zeps.broker import claims
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.turns import SLICE, keys_in_slice
-from zambezi.zeps.errors import Absent, BrokerError, OutOfRange, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal.entry import HIGHEST
 from zambezi.zeps.journal.reader import Reader, Span
@@ -33,8 +35,10 @@ from zambezi.zeps.ranges import (
     END,
     FORBIDDEN,
     LIST,
+    NOTE,
     POINTS,
     READ,
+    REFUSED,
     REPLACED,
     SPARSE,
     STATES,
@@ -390,6 +394,24 @@ class _FilteredBlocks:
             yield block_answer(span.first, span.last, pairs, block.select(indices).octets)
 
 
+def _note(fields: _Fields, engine: Engine, session: Session) -> Steps:
+    return _note_position(
+        _Source(fields, engine, session), session, fields.text("reader"), fields.number("position", 0)
+    )
+
+
+def _note_position(source: _Source, session: Session, reader: str, position: int) -> Steps:
+    if problem := source.problem():
+        yield problem
+        return
+    try:
+        claims.note_position(session, source.stream, reader, position)
+    except (BrokerError, JournalError) as error:
+        yield _end(REFUSED, reason=str(error))
+        return
+    yield _end(ALL)
+
+
 class _Source:
     """The stream of a request, as long as it exists and the client may read it."""
 
@@ -419,4 +441,9 @@ class _Source:
         return None
 
 
-_REQUESTS: Final[dict[str, Callable[[_Fields, Engine, Session], Steps]]] = {LIST: _list, CUT: _cut, READ: _read}
+_REQUESTS: Final[dict[str, Callable[[_Fields, Engine, Session], Steps]]] = {
+    LIST: _list,
+    CUT: _cut,
+    READ: _read,
+    NOTE: _note,
+}

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal.positions import NO_OWNER, READER, Position
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _NEVER: Final = 1 << 64  # greater than every number of writes
 _MICRO: Final = 1_000_000
+_UNREAD: Final = 100  # readers for which the time of the next message is remembered
 
 
 class Taken(ZepsError):
@@ -93,6 +95,7 @@ class Readers:
         self._scheduled = False
         self._waiting: deque[_Waiting] = deque()
         self._lowest = (-1, 0)  # the lowest position, and the number of writes when it was found
+        self._unread: dict[str, tuple[int, int]] = {}  # by name: a position, and the time of the message after it
         self._is_compacting = False
         self._is_confirming = False
         self.problem = ""  # why positions cannot be written now
@@ -126,6 +129,21 @@ class Readers:
         """Return how many messages of the stream are after a position."""
         journal = self._stream.journal
         return max(0, journal.last - max(position, journal.first - 1))
+
+    def seconds_behind(self, state: Position) -> float:
+        """Return the age of the first message after a reader's position; 0 if there is none on the disk."""
+        journal = self._stream.journal
+        after = max(state.position, journal.first - 1)
+        if after >= journal.last:
+            return 0.0
+        known, time = self._unread.get(state.name, (-1, 0))
+        if known != after:
+            with suppress(Absent, JournalError):
+                time = journal.time_after(after)
+            if len(self._unread) >= _UNREAD:
+                self._unread.clear()
+            self._unread[state.name] = after, time
+        return round(max(0.0, self._stream.clock() - time / _MICRO), 1) if time else 0.0
 
     @property
     def largest_lag(self) -> int:

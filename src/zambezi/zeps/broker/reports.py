@@ -400,6 +400,7 @@ def describe_reader(stream: BrokerStream, state: Position) -> dict[str, object]:
         "reader": state.name,
         "position": state.position,
         "lag": stream.readers.lag_of(state.position),
+        "behind": stream.readers.seconds_behind(state),
         "time": state.time,
         "user": state.user,
         "holder": stream.readers.described_holder_of(state.name),

@@ -1,0 +1,67 @@
+"""`zambezi bench`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.zeps.serving import serving
+from zambezi import cli
+from zambezi.cli.bench import Result, percentile
+from zambezi.zeps.broker import Broker
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[str]:
+    with serving(tmp_path, Broker) as (broker, endpoint):
+        yield endpoint
+        assert broker.engine.names() == []  # the streams of the runs are gone
+
+
+def measured(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert cli.main(["bench", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_publishing(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = measured(capsys, "pub", "--messages", "1234", "--size", "10", "--endpoint", endpoint)
+    assert (found["work"], found["messages"], found["size"]) == ("publish", 1234, 10)
+    assert "p50_ms" not in found
+    found = measured(capsys, "pub", "--each", "--messages", "20", "--endpoint", endpoint)
+    assert found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+
+
+def test_replaying(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert measured(capsys, "sub", "--messages", "2000", "--endpoint", endpoint)["messages"] == 2000
+
+
+def test_fanning_out(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--messages", "50", "--subscribers", "3", "--rate", "100000", "--endpoint", endpoint)
+    assert measured(capsys, "fan", *words)["messages"] == 150
+    assert cli.main(["bench", "fan", *words]) == 0
+    assert "publish to 3 subscribers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["pub", "--size", "100M", "--messages", "1000"], "more than 10 GiB"),
+        (["fan", "--subscribers", "1001"], "at most 1000 subscribers"),
+        (["pub", "--endpoint", "tcp://127.0.0.1:1", "--timeout", "10ms"], "the client is not connected"),
+    ],
+)
+def test_mistakes(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", *words]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_percentiles() -> None:
+    values = [float(value) for value in range(1, 101)]
+    assert [percentile(values, share) for share in (50, 90, 99, 99.9)] == [50, 90, 99, 100]
+    assert percentile([7.0], 50) == 7.0
+    assert Result("x", 10, 100, 2.0).describe()["messages_per_second"] == 5
