@@ -22,13 +22,8 @@ from yarl import URL
 
 from tests.server.test_server import config_for
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
-<<<<<<< HEAD
 from zambezi.console import Console, metrics, tail
-=======
-from zambezi.console import Console, metrics
-from zambezi.console.console import TAIL_BODY
 from zambezi.console.guard import Guard
->>>>>>> main
 from zambezi.console.history import History
 from zambezi.console.results import latest_results
 from zambezi.console.tail import TAIL_BODY

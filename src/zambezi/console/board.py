@@ -14,7 +14,7 @@ from zambezi.console.tables import FRESH, Kind, Look, LookError, Table
 from zambezi.mcollective.report import TopicReport
 from zambezi.server.state import client_row, id_of, log_row, name_of, peer_row, stream_row, summary_of, topic_row
 from zambezi.wire.text import printable
-from zambezi.zeps.broker.reports import describe_reader
+from zambezi.zeps.broker.reports import describe_reader, describe_stream
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.journal.segment import Segment
@@ -112,10 +112,11 @@ class Board:
         )
 
     def _stream(self, stream: BrokerStream) -> dict[str, Any]:
-        row = stream_row(stream)
+        row = describe_stream(stream)
+        newest = stream.journal.last_time or 0
         return {
             **{key: row[key] for key in (*_OF_STREAM, *_OF_STREAM_TOO)},
-            "newest": row["last_time"] // 1_000_000 if row["last_time"] else 0,
+            "newest": newest // 1_000_000,
             "out": round(self._history.rates_out.get(stream.name, 0.0), 1),
             "past": self._history.recent(stream.name),
         }

@@ -190,7 +190,6 @@ const sorted = (name, sort = name, right = true) => ({ name, sort, right });
 const streamLink = (id, name) => element("a", { href: `#stream/${encodeURIComponent(id)}`, "data-key": id }, escaped(name));
 
 function drawStreams() {
-<<<<<<< HEAD
   const owned = Object.values(state.table.rows).some((one) => one.owner);
   drawTable("streams", [sorted("stream", "stream", false), sorted("messages"), sorted("last"), sorted("size", "octets"), sorted("in per second", "rate"), sorted("out per second", "out"),
     "last 5 minutes", sorted("subscribers"), sorted("named readers", "readers"), sorted("newest", "newest"), "sync", ...(owned ? ["owner"] : [])],
@@ -199,25 +198,6 @@ function drawStreams() {
     one.newest && one.last >= one.first ? ago(state.time - one.newest) : "never", one.held ? pill(one.held, "held") : pill(one.multicast || one.sync), ...(owned ? [one.owner || "here"] : [])] }),
   state.zeps ? "no streams yet: zambezi pub creates one" : "the broker is off");
   $("stream-create").hidden = !state.takes_orders || !state.zeps;
-=======
-  const streams = state.zeps?.streams || [];
-  const elsewhere = state.zeps?.elsewhere || [];
-  const owned = elsewhere.length > 0 || streams.some((one) => one.owner);
-  const row = (one) => [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), number(one.rate),
-    spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
-    one.readers ? element("span", { title: Object.entries(one.named).map(([name, one]) => `${name}: ${number(one.lag)} messages, ${number(one.behind)} s behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
-    one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
-    one.held ? pill(one.held, "held") : pill(one.multicast || one.sync), ...(owned ? [one.owner ? `${one.owner} (here)` : "here"] : [])];
-  const other = (one) => [element("span", {}, ...escaped(one.stream)), "-", "-", "-", "-", "-", "-", "-", "-", pill(one.sync), one.owner || "none"];
-  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "last 3 minutes", "subscribers#", "named#", "newest", "sync", ...(owned ? ["owner"] : [])],
-    [...streams.map((one) => ({ cells: row(one) })), ...elsewhere.map((one) => ({ cells: other(one) }))], "no streams yet: zambezi pub creates one");
-  const clients = (state.zeps?.clients || []).filter((one) => one.patterns);
-  draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "last 3 minutes", "credit#", "delivered#"],
-    clients.map((one) => ({
-      cells: [one.client, one.address || "this process", one.user || "-", one.stream, one.patterns.map((pattern) => pattern || "all").join(", "),
-        pill(one.gear), number(one.lag), spark(lags.get(one.client) || [0], `lag of client ${one.client}`),
-        size(Math.max(0, one.credit)), number(one.delivered)] })), "no subscribers");
->>>>>>> main
 }
 
 function drawClients() {

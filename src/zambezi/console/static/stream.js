@@ -52,8 +52,8 @@ export function drawStream(state) {
   ];
   $("stream-cards").replaceChildren(...cards.map(([value, name]) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name))));
   drawPolicy(one);
-  draw($("stream-readers"), ["reader", "position#", "lag#", "last hour", "held by"], Object.values(one.named || {}).map((reader) => ({
-    cells: [escaped(reader.reader), number(reader.position), number(reader.lag), spark(history[`reader:${reader.reader}`] || [reader.lag], `lag of ${reader.reader}`, 360), reader.holder || faint("nobody")] })),
+  draw($("stream-readers"), ["reader", "position#", "lag#", "behind#", "last hour", "held by"], Object.values(one.named || {}).map((reader) => ({
+    cells: [escaped(reader.reader), number(reader.position), number(reader.lag), reader.lag ? lasted(reader.behind) : "-", spark(history[`reader:${reader.reader}`] || [reader.lag], `lag of ${reader.reader}`, 360), reader.holder || faint("nobody")] })),
     one.readers ? "the page shows the first 100" : "no named readers");
   draw($("stream-groups"), ["group", "members#", "lag#", "in_flight#", "returned#", "dead letters#"], Object.entries(one.shared || {}).map(([name, group]) => ({
     cells: [escaped(name), number(group.members), number(group.lag), number(group.in_flight), number(group.returned), number(group.letters)] })), one.groups ? "too many to show" : "no groups");
