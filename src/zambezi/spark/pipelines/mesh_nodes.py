@@ -155,7 +155,7 @@ def nodes(times: DataFrame, flapping: DataFrame, settings: Settings, end: float)
         .orderBy(rank, sql.desc("recent_restarts"), sql.desc("gone"), "node")
         .select(
             *("node", "hashes", "state", "line", "restarts", "recent_restarts", "comings", "flapping_seen_by"),
-            *("namesakes", "seen_by", "here_s", "first", "gone", "reason"),
+            *("last_flap", "namesakes", "seen_by", "here_s", "first", "gone", "reason"),
         )
     )
 

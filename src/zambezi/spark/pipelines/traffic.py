@@ -247,7 +247,7 @@ def _silent(row: Mapping[str, Any]) -> Reason:
         f"({counted(row['expected'], 'message')} expected)"
     )
     values = {name: row[name] for name in ("stream", "silent_s", "usual_gap_s", "expected")}
-    return Reason(row["key"], "silent", text, f"{row['stream']} {row['last']}", values)
+    return Reason(row["key"], "silent", text, row["last"], values, f"{row['stream']} {row['last']}")
 
 
 def _abnormal(row: Mapping[str, Any]) -> Reason:
@@ -259,7 +259,7 @@ def _abnormal(row: Mapping[str, Any]) -> Reason:
     )
     values = {name: row[name] for name in ("stream", "messages", "expected", "deviations", "from", "to")}
     # The recent time moves on, and with it the first of its abnormal windows: an hour is one incident.
-    return Reason(row["prefix"], row["state"], text, f"{row['stream']} {row['from'][:13]}", values)
+    return Reason(row["prefix"], row["state"], text, row["from"], values, f"{row['stream']} {row['from'][:13]}")
 
 
 def _missing(found: Found, settings: Settings) -> list[Reason]:
@@ -279,8 +279,9 @@ def _missing(found: Found, settings: Settings) -> list[Reason]:
         if count > limits.missing:
             last = rows[0]
             text = f"{stream} misses {counted(count, 'message')}, the last ones after {last['after']:,}"
-            since = f"{last['incarnation']} {last['after']}"
-            reasons.append(Reason(stream, "missing", text, since, {"missing": count, "after": last["after"]}))
+            values = {"missing": count, "after": last["after"]}
+            incident = f"{last['incarnation']} {last['after']}"
+            reasons.append(Reason(stream, "missing", text, last["start"], values, incident))
     return reasons
 
 

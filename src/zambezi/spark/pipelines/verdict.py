@@ -20,8 +20,9 @@ returns a `Verdict`. It runs after the reports, on small results, and needs no S
 
 The report that `judge` reads must have the worst rows first, because `compute` keeps only the first rows of a report.
 
-A reason has an identity: its pipeline, its kind, what it is about, and since when. The next run finds the same reason
-again, with another text ("silent for 9 min"). It is the same incident, so `publish_alarms` publishes it once.
+A reason has an identity: its pipeline, its kind, what it is about, and since when (or `incident`, if that time moves
+with each run). The next run finds the same reason again, with another text ("silent for 9 min"). It is the same
+incident, so `publish_alarms` publishes it once.
 """
 
 from __future__ import annotations
@@ -51,12 +52,13 @@ class Reason:
     about: str  # such as the name of a key or a node; the key of the alarm
     kind: str  # a word for programs, such as "silent"
     text: str  # a clause for people: "sensor-7 was silent for 4 min (12 messages expected)"
-    since: str = ""  # when the problem began: a time, or another mark that stays the same in later runs
+    since: str = ""  # the time when the problem began, if it is known
     values: Mapping[str, Any] = field(default_factory=dict)  # figures for programs
+    incident: str = ""  # a mark that stays the same in later runs; without it, `since` must do so
 
     def identity(self, pipeline: str) -> str:
         """Return the id of the incident: the same in every run that finds it."""
-        parts = "\0".join((pipeline, self.kind, self.about, self.since))
+        parts = "\0".join((pipeline, self.kind, self.about, self.incident or self.since))
         return blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16, person=b"zambezi alarm").hexdigest()
 
 
