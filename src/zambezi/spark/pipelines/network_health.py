@@ -34,7 +34,7 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, day_of, duration, epoch
 from zambezi.zre.log import Level, What
 
 HASHES: Final = 65_535  # possible hashes; zero means "no peer"
@@ -410,7 +410,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
     reasons: list[Reason] = []
     if logs < limits.logs:
         text = f"{counted(logs, 'log')} {'was' if logs == 1 else 'were'} found, and at least {limits.logs:,} expected"
-        reasons.append(Reason("", "few", text))
+        reasons.append(Reason("", "few", text, values={"logs": logs}, incident=day_of(end)))
     for row in known:
         reasons += _node_reasons(row, settings, end)
     errors: dict[str, int] = {}

@@ -30,7 +30,7 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, day_of, duration, epoch
 
 COLUMNS: Final = (
     "start timestamp, stream string, incarnation string, key string, messages long, octets long, first long, "
@@ -225,7 +225,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
     messages = sum(row["messages"] for row in streams)
     least = settings.limits.traffic.messages
     reasons = [
-        *_few(messages, least),
+        *_few(messages, least, settings),
         *(_silent(row) for row in found["traffic-keys"].records() if row["state"] == "silent"),
         *(_abnormal(row) for row in found["traffic-prefixes"].records() if row["state"] in ("surge", "drop")),
         *_missing(found, settings),
@@ -233,11 +233,11 @@ def judge(found: Found, settings: Settings) -> Verdict:
     return Verdict.of(TRAFFIC.name, reasons, f"{counted(len(streams), 'stream')}, {counted(messages, 'message')}")
 
 
-def _few(messages: int, least: int) -> list[Reason]:
+def _few(messages: int, least: int, settings: Settings) -> list[Reason]:
     if messages >= least:
         return []
     text = f"{counted(messages, 'message')} {'was' if messages == 1 else 'were'} found, and at least {least:,} expected"
-    return [Reason("", "few", text, values={"messages": messages})]
+    return [Reason("", "few", text, values={"messages": messages}, incident=day_of(settings.read_up_to))]
 
 
 def _silent(row: Mapping[str, Any]) -> Reason:
