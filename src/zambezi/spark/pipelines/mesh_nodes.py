@@ -80,7 +80,7 @@ def timeline(times: DataFrame) -> DataFrame:
         "hash",
         "from",
         "to",
-        sql.round(seconds_between(sql.col("from"), sql.col("to")), 1).alias("seconds"),
+        sql.round(seconds_between(sql.col("from"), sql.col("to")), 3).alias("seconds"),
         "seen_by",
         sql.when(sql.col("to").isNotNull(), sql.col("reason")).alias("ended"),
     ).orderBy(sql.desc("from"), "node", "hash")
