@@ -107,7 +107,6 @@ class Depot(Store):
         try:
             self.remote = ObjectStore(options.url, options.options)
             self.remote.run(check_format(create=True))
-            self.remote.watch.is_on = True
             self._last_run = self._note_run()
             self._beat(options.limit)
             self._take_all(self.remote.run(list_streams(skip_damaged=True)), options)

@@ -36,7 +36,7 @@ from zambezi.zeps.store.commands import (
     Together,
     Wait,
 )
-from zambezi.zeps.store.problems import StoreWatch, as_failed, is_refusal, reason_of
+from zambezi.zeps.store.problems import as_failed, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RawStore
@@ -47,6 +47,8 @@ _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
+_MOST_FAILING: Final = 1000  # requests
+_FORGOTTEN: Final = 15.0  # seconds after which a request that failed counts as given up
 PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
 
 
@@ -68,8 +70,7 @@ class ObjectStore:
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
-        self.problem = ""  # why the last request failed
-        self.watch = StoreWatch(url)
+        self._failing: dict[str, tuple[str, float]] = {}  # the last reason of requests that failed, and when
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
@@ -110,9 +111,19 @@ class ObjectStore:
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
         answer = self._try(request)
-        self.problem = answer.reason if isinstance(answer, Failed) else ""
-        self.watch.note(answer)
+        if isinstance(answer, Failed):
+            if len(self._failing) >= _MOST_FAILING:
+                self._failing.clear()
+            self._failing[_name_of(request)] = answer.reason, time.monotonic()
+        elif self._failing:
+            self._failing.pop(_name_of(request), None)
         return answer
+
+    @property
+    def problem(self) -> str:
+        """Why a request has failed that has not succeeded since then. Engines repeat a request until it succeeds."""
+        begun = time.monotonic() - _FORGOTTEN
+        return next((reason for reason, at in list(self._failing.values()) if at >= begun), "")
 
     def _try(self, request: Request) -> Answer:
         try:
@@ -262,6 +273,15 @@ class ObjectStore:
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
+
+
+def _name_of(request: Request) -> str:
+    """Return the name of a request, to know it again when it is repeated."""
+    if isinstance(request, (Put, Get)):
+        return request.key
+    if isinstance(request, (List, Names)):
+        return f"{request.prefix}/"
+    return type(request).__name__
 
 
 def _fsync(path: Path, flags: int) -> None:
