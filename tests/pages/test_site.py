@@ -15,6 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from tests.console.test_page import CHROMIUM, PATIENCE, QUIET
 from tests.pages.blocks import PAGES, ROOT
+from zambezi.cli import SUBCOMMANDS
 
 pytestmark = pytest.mark.xdist_group("site")
 
@@ -59,6 +60,17 @@ class Links(HTMLParser):
 def test_the_site_has_every_page(site: Path) -> None:
     wanted = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in PAGES if page.name != "README.md"}
     assert wanted <= {page.relative_to(site) for page in site.rglob("*.html")}
+
+
+def test_the_site_has_every_command(site: Path) -> None:
+    anchors = Links(site / "commands.html").anchors
+    assert {"zambezi-serve", "zambezi-stream-trim", "zambezi-context-use"} < anchors
+    assert {f"zambezi-{name}" for name in SUBCOMMANDS} <= {"-".join(one.split("-")[:2]) for one in anchors}
+
+
+@pytest.mark.parametrize("word", ["docker", "grafana", "kubernetes", "zambezi bench"])
+def test_the_search_knows_what_operators_look_for(site: Path, word: str) -> None:
+    assert word in (site / "search" / "search_index.json").read_text().lower()
 
 
 def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:

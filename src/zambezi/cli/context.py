@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, contexts_file, variable
+from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, variable
 from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="name servers, and choose the one that commands use",
         description="A context names a server: its endpoints and keys. Commands take what they need from the context "
         f"in use, from --context NAME or from the variable {CHOICE}. A single setting can also come from the "
-        f"environment: {', '.join(map(variable, SETTINGS))}. The contexts are in {_shown_path()}.",
+        f"environment: {', '.join(map(variable, SETTINGS))}. The contexts are in "
+        "~/.config/zambezi/contexts.toml, or in a directory zambezi of $XDG_CONFIG_HOME.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     command = commands.add_parser("list", help="list the contexts", description="List the contexts; * is in use.")
@@ -47,12 +48,6 @@ def add_parser(subparsers: Subparsers) -> None:
             "name", metavar="NAME", nargs="?" if name == "use" else None, help="the name of the context"
         )
         command.set_defaults(run=run)
-
-
-def _shown_path() -> str:
-    """Return the path of the file as the help shows it."""
-    path = contexts_file()
-    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
 
 
 def _first(described: str) -> str:

@@ -14,8 +14,9 @@ import pytest
 from tests.zeps.journal.streams import append
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker import Broker, depot
 from zambezi.zeps.broker.depot import IDENTITY, Depot, StoreOptions
+from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.errors import BrokerError, StoreSilent, TimedOut
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.identity import is_cached
@@ -24,14 +25,16 @@ from zambezi.zeps.sync import Client
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.catalog import find_stream, make_stream
+from zambezi.zeps.store.catalog import find_stream, list_streams, make_stream
 from zambezi.zeps.store.checking import check_stream
 from zambezi.zeps.store.cluster import Cluster, Located
 from zambezi.zeps.store.commands import List, Procedure, Wait
-from zambezi.zeps.store.copying import end_of, restore_stream, settle
+from zambezi.zeps.store.copying import end_of, restore_stream, settle, take_log
 from zambezi.zeps.store.members import beat
+from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
+from zambezi.zeps.store.view import View, look
 
 OTHER = b"other broker...."
 QUICK = LogSettings(commit=0.001, chunks=4)
@@ -52,6 +55,12 @@ def publish(client: Client, *bodies: bytes) -> None:
     for body in bodies:
         stream.publish("gold", body)
     stream.flush(PATIENCE)
+
+
+def endpoint_of(broker: Broker) -> str:
+    store = broker.engine.store
+    assert isinstance(store, Depot)
+    return store.cluster.endpoints[0]
 
 
 def bodies(client: Client) -> list[bytes]:
@@ -186,6 +195,27 @@ def test_a_stream_is_trimmed_in_the_store(tmp_path: Path, before: int) -> None:
         assert local.open("prices").first == before
 
 
+@pytest.mark.parametrize("first", [3, 7])
+def test_a_disk_that_has_messages_which_another_broker_removed(tmp_path: Path, first: int) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1", b"2", b"3", b"4", b"5", b"6")
+    store = ObjectStore(str(url))
+    stream = store.run(find_stream("prices"))
+    assert stream is not None
+    log = StreamLog(stream.place, OTHER, stream.incarnation.bytes)
+    take_log(store, log)
+    log.trim(first, lambda _: None)
+    settle(store, log)
+    log.release()
+    settle(store, log)
+    with stored(data, url) as (broker, client):
+        assert bodies(client) == [b"%d" % one for one in range(first, 7)]
+        assert (client.last("prices", "gold", timeout=PATIENCE) is None) == (first == 7)
+        journal = broker.engine.streams[0].journal
+        assert (journal.first, journal.segments[0].first >= first) == (first, True)
+
+
 def test_an_order_to_trim_goes_on_if_another_broker_takes_the_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,12 +239,63 @@ def test_an_order_to_trim_goes_on_if_another_broker_takes_the_stream(
         assert bodies(client) == [b"2"]
 
 
+@pytest.mark.parametrize("after", [0, 4, 6, 9])
+def test_a_stream_is_truncated_in_the_store(tmp_path: Path, after: int) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    wanted = [b"%d" % number for number in range(1, after + 1)]
+    with stored(data, url) as (broker, client):
+        for number in range(1, 10, 3):
+            publish(client, *[b"%d" % one for one in range(number, number + 3)])
+        before = broker.engine.streams[0].journal.incarnation
+        client.truncate("prices", after, timeout=PATIENCE)
+        with Client(endpoint_of(broker)) as another:
+            assert bodies(another) == wanted
+            incarnation = broker.engine.streams[0].journal.incarnation
+            assert (incarnation == before) == (after == 9)
+            publish(another, b"new")
+            assert bodies(another) == [*wanted, b"new"]
+            with pytest.raises(BrokerError, match="cannot be cut after 99"):
+                another.truncate("prices", 99, timeout=PATIENCE)
+    shutil.rmtree(data)
+    with stored(data, url) as (broker, client):
+        assert bodies(client) == [*wanted, b"new"]
+        assert broker.engine.streams[0].journal.incarnation == incarnation
+    store = ObjectStore(str(url))
+    (stream,) = store.run(list_streams())
+    assert stream.incarnation == incarnation
+    assert check_stream(store, stream).messages == after + 1
+    old = store.run(look(StreamPlace.of("prices"))) if after < 9 else View((), ())
+    assert not [chunk for chunk in old.chunks if not chunk.is_fence]
+
+
+def test_a_stream_whose_truncation_fails_is_served_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StoreSilent("the store does not answer")
+
+    with stored(tmp_path / "data", tmp_path / "store") as (broker, client):
+        publish(client, b"1", b"2")
+        with monkeypatch.context() as patch:
+            patch.setattr(depot, "truncate_stream", fail)
+            with pytest.raises(BrokerError, match="was not truncated: the store does not answer"):
+                client.truncate("prices", 1, timeout=PATIENCE)
+        with Client(endpoint_of(broker)) as another:
+            assert bodies(another) == [b"1", b"2"]
+
+
+def test_a_stream_is_deleted_while_a_put_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stored(tmp_path / "data", tmp_path / "store") as (broker, client):
+        publish(client, b"1")
+        stream = broker.engine.find("prices")
+        assert isinstance(stream, StoredStream)
+        stream.log._is_putting = True  # and its answer never comes
+        client.delete("prices", timeout=PATIENCE)
+        assert broker.engine.names() == []
+
+
 def test_a_deleted_stream_is_deleted_in_the_store(tmp_path: Path) -> None:
     data, url = tmp_path / "data", tmp_path / "store"
     with stored(data, url) as (_, client):
         publish(client, b"1")
-        with pytest.raises(BrokerError, match="only its retention removes"):
-            client.truncate("prices", 0, timeout=PATIENCE)
         client.delete("prices", timeout=PATIENCE)
     shutil.rmtree(data)
     with stored(data, url) as (broker, client):

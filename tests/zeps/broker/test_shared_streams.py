@@ -330,9 +330,8 @@ def test_orders_about_a_stream_elsewhere_are_executed_by_its_broker(pair: Pair, 
         visitor.delete("prices", timeout=PATIENCE)
     for name in ("one", "two", "three", "four"):  # one of them has its home at the other broker
         visitor.create(name, timeout=PATIENCE)
-    assert sorted(name for broker in pair.brokers for name in broker.engine.names()) == [
-        "copied", "four", "one", "three", "two",
-    ]  # fmt: skip
+    wanted = ["copied", "four", "one", "three", "two"]  # one of them can be on its way to the other broker
+    wait_until(lambda: sorted(name for broker in pair.brokers for name in broker.engine.names()) == wanted)
 
 
 def test_every_broker_lists_all_streams_with_their_owners(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

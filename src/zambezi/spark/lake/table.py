@@ -68,7 +68,7 @@ class State:
     total_late: int = 0
     seconds: float = 0.0  # that the batch took
     read_up_to: float = 0.0  # all messages before this time (seconds since 1970) have been read; 0 if unknown
-    window: float = 0.0  # seconds, if rows are sums by window
+    fixed: Mapping[str, str] = field(default_factory=dict)  # settings that all rows have in common
     pattern: str = ""  # of the keys, if only some messages are read
     vacuumed: int = 0
 

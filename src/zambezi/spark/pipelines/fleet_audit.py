@@ -25,8 +25,10 @@ from pyspark.sql import functions as sql
 from zambezi.mcollective.fleet import DISCOVERY
 from zambezi.mcollective.ruby.envelope import MAX_NAME, MAX_TEXT
 from zambezi.spark.decoders import mcollective, ruby_envelopes, text_of
+from zambezi.spark.pipelines.drawing import distribution_figure, matrix_figure, timeline_figure
 from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached, utc_date
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration
+from zambezi.spark.report.page import Figure
 
 COLUMNS: Final = (
     "sequence long, timestamp timestamp, topic string, kind string, format string, id string, agent string, "
@@ -423,6 +425,41 @@ def _caller_reasons(row: Mapping[str, Any], settings: Settings) -> Iterator[Reas
         yield Reason(what, "slow", text, f"{who} {day}", {"caller": who, "p95_s": row["recent_p95_s"]})
 
 
+def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:
+    """Return the charts: how long answers took, which nodes answered which requests, and who calls which agent."""
+    asked = cache(requests(table))
+    replied = cache(answers(table, asked))
+    judgement = judged(table, asked, replied, settings).where("node is not null")
+    told = sql.concat_ws(" ", "agent", "action")
+    bars = judgement.select(
+        sql.col("node").alias("label"),
+        sql.col("time").alias("began"),
+        sql.col("time").alias("ended"),
+        sql.when(sql.col("answered"), "good").otherwise("bad").alias("kind"),
+        told.alias("text"),
+    )
+    calls_made = asked.groupBy(
+        sql.coalesce("caller", "sender", sql.lit("(unknown)")).alias("row"), told.alias("column")
+    )
+    return (
+        distribution_figure("How long answers took", replied.select(sql.col("latency").alias("seconds")), "answers"),
+        timeline_figure(
+            "Answers of nodes",
+            bars,
+            {"good": "answered", "bad": f"no answer within {settings.patience:g} s"},
+            settings,
+            of=bars.select("label").distinct().count(),
+        ),
+        matrix_figure(
+            "Who calls which action",
+            calls_made.agg(sql.count("*").alias("value"), sql.lit(False).alias("marked")),
+            "caller",
+            "agent and action",
+            unit="requests",
+        ),
+    )
+
+
 FLEET_AUDIT: Final = Pipeline(
     name="fleet-audit",
     summary="requests and replies of a fleet: by topic, caller and action, how long they took, silent nodes",
@@ -430,6 +467,7 @@ FLEET_AUDIT: Final = Pipeline(
     reduce=reduce,
     reports=reports,
     judge=judge,
+    figures=figures,
     columns=COLUMNS,
     table="fleet-audit",
     streams={"stream": "mcollective"},

@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.decoders import zrelog
+from zambezi.spark.pipelines.drawing import heard_bars, matrix_figure, rate_figure, timeline_figure
 from zambezi.spark.pipelines.mesh_nodes import LEFT, nodes, presence, timeline
 from zambezi.spark.pipelines.pipeline import (
     Cache,
@@ -35,6 +36,7 @@ from zambezi.spark.pipelines.pipeline import (
     utc_date,
 )
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.report.page import Figure
 from zambezi.zre.log import Level, What
 
 HASHES: Final = 65_535  # possible hashes; zero means "no peer"
@@ -44,6 +46,7 @@ COLUMNS: Final = (
     "events long, sequence long, slowest long, fastest long"
 )
 SESSION_EVENTS: Final = (What.ENTER.name, What.EXIT.name)
+_MOST_NAMES: Final = 5_000  # of a chart
 _MESSAGE_EVENTS: Final = (What.SEND.name, What.RECV.name)
 
 
@@ -459,6 +462,35 @@ def _called(name: str | None, hashes: str) -> str:
     return name if "," in hashes else f"{name} ({hashes})"
 
 
+def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:
+    """Return the charts: who talks to whom, when each node was heard, and events over time."""
+    called = cache(
+        names(table).where("names = 1").select("peer", sql.concat("name", sql.lit(" "), "peer").alias("name"))
+    )
+    logs = _logs(table).join(called.withColumnRenamed("peer", "node"), "node", "left")
+    heard = logs.select(sql.coalesce("name", "node").alias("label"), "start")
+    labels = {row["peer"]: row["name"] for row in called.limit(_MOST_NAMES).collect()}
+    received = sql.col("whispers_received") + sql.col("shouts_received")
+    cells = talk(table).select(
+        sql.col("sender").alias("row"),
+        sql.col("receiver").alias("column"),
+        received.alias("value"),
+        (sql.col("missing") > 0).alias("marked"),
+    )
+    events = logs.select("start", sql.lower("event").alias("label"), sql.col("events").alias("messages"))
+    return (
+        matrix_figure("Who talks to whom", cells, "sender", "receiver", "whispers are missing", labels),
+        timeline_figure(
+            "When nodes were heard",
+            heard_bars(heard, settings),
+            {"plot": f"logs in a window of {settings.window:g} s", "track": "silence"},
+            settings,
+            of=heard.select("label").distinct().count(),
+        ),
+        rate_figure("Events of the mesh", events, settings),
+    )
+
+
 def _logs(table: DataFrame) -> DataFrame:
     return table.where("event is not null")
 
@@ -474,9 +506,10 @@ NETWORK_HEALTH: Final = Pipeline(
     reduce=reduce,
     reports=reports,
     judge=judge,
+    figures=figures,
     columns=COLUMNS,
     table="network-health",
-    windowed=True,
+    fixed=("window",),
     sums={"events": "sum", "slowest": "min", "fastest": "max"},
     streams={"stream": "zrelog"},
     time="at",

@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines import baselines, silences
+from zambezi.spark.pipelines.drawing import heard_bars, rate_figure, timeline_figure
 from zambezi.spark.pipelines.pipeline import (
     Cache,
     Pipeline,
@@ -31,6 +32,8 @@ from zambezi.spark.pipelines.pipeline import (
     utc_date,
 )
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.report.charts import MOST_LINES
+from zambezi.spark.report.page import Figure
 
 COLUMNS: Final = (
     "start timestamp, stream string, incarnation string, key string, messages long, octets long, first long, "
@@ -284,15 +287,36 @@ def _missing(found: Found, settings: Settings) -> list[Reason]:
     return reasons
 
 
+def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:  # noqa: ARG001 - the signature of `figures`
+    """Return the charts: messages over time by prefix, and when the busiest keys were heard."""
+    label = sql.concat("stream", sql.lit(": "), prefix(sql.col("key"), settings.depth))
+    lost = None if settings.is_partial else gaps(table).where("missing > 0")
+    key = sql.concat("stream", sql.lit(": "), "key")
+    keys = table.groupBy(key.alias("label")).agg(sql.sum("messages").alias("messages"))
+    busiest = keys.orderBy(sql.desc("messages"), "label").limit(MOST_LINES).select("label")
+    heard = table.select(key.alias("label"), "start").join(sql.broadcast(busiest), "label")
+    return (
+        rate_figure("Messages by prefix", table.select("start", label.alias("label"), "messages"), settings, lost),
+        timeline_figure(
+            "When the busiest keys were heard",
+            heard_bars(heard, settings),
+            {"plot": f"messages in a window of {settings.window:g} s", "track": "silence"},
+            settings,
+            of=keys.count(),
+        ),
+    )
+
+
 TRAFFIC: Final = Pipeline(
     name="traffic",
     summary="messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
     reduce=reduce,
     reports=reports,
     judge=judge,
+    figures=figures,
     columns=COLUMNS,
     table="traffic",
-    windowed=True,
+    fixed=("window",),
     sums={"messages": "sum", "octets": "sum", "first": "min", "last": "max", "first_at": "min", "last_at": "max"},
     streams={"streamPattern": ""},
 )

@@ -165,7 +165,6 @@ class _Order:
 
     def _truncate(self, done: Done) -> None:
         stream = self._stream("delete")
-        self._refuse_stored(stream)
         after = self._number("after")
         journal = stream.journal
         if not journal.first - 1 <= after <= journal.last:
@@ -176,11 +175,8 @@ class _Order:
             raise BrokerError(f"{stream.name} is being trimmed: truncate it when that is done")
         told = partial(self._tell, f"truncated after {after}", stream.name, done)
         reason = f"an operator has cut off the messages after {after}"
-        self._engine.take_away(stream, reason, partial(journal.truncate, after), told, keep=True)
-
-    def _refuse_stored(self, stream: BrokerStream) -> None:
-        if isinstance(stream, StoredStream):
-            raise BrokerError(f"{stream.name} is in an object store: only its retention removes messages")
+        truncate = partial(self._engine.store.truncate, stream.name, after)
+        self._engine.take_away(stream, reason, truncate, told, keep=True)
 
     def _delete(self, done: Done) -> None:
         stream = self._stream("delete")

@@ -33,10 +33,12 @@ from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copier import Copier, restore_copies
-from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle, take_log
+from zambezi.zeps.store.copying import StreamEnded, copy_stream, incarnation_of, take_log
 from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
+from zambezi.zeps.store.removing import delete_stream, truncate_stream
 from zambezi.zeps.store.shell import ObjectStore
-from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
+from zambezi.zeps.store.stream_log import LogSettings, StreamLog
+from zambezi.zeps.store.truncation import clear_deleted
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.stored_stream import StoredStream
@@ -166,6 +168,7 @@ class Depot(Store):
         try:
             owner, is_deleted = self.remote.run(find_owner(stream.place))
             if is_deleted:
+                self.remote.run(clear_deleted(stream.place))  # a broker that deleted it was perhaps killed
                 return {}
             server = None if owner == self._last_run else self.cluster.server_of(stream.name, owner)
             if server is not None:
@@ -191,6 +194,8 @@ class Depot(Store):
             self._update(stream, log, self.path / directory_of(name))
             self._load_positions(super().open(name), log)
             del self._unfinished[name]
+        except StreamEnded:
+            raise Moved from None  # clients look for it again
         except StoreError as error:
             raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
@@ -200,6 +205,7 @@ class Depot(Store):
 
     def _acquire(self, stream: StreamInStore, owner: bytes) -> StreamLog:
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
+        log.has_others = stream.has_others
         take_log(self.remote, log)
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
@@ -442,12 +448,22 @@ class Depot(Store):
         """Delete a stream, in the store first. Blocks. Its log is not run by the driver any more."""
         log = self._logs.pop(name, None)
         if log is not None:
-            log.delete()
-            settle(self.remote, log)
-            if log.state is not State.DELETED:
-                raise JournalError(f"stream {name!a} cannot be deleted: it is {log.state.value} in the store")
+            try:
+                delete_stream(self.remote, log, self.id)
+            except StoreError as error:
+                raise JournalError(f"stream {name!a} cannot be deleted: {error}") from error
             self._stored.discard(name)
         super().delete(name)
+
+    def truncate(self, name: str, last: int) -> None:
+        if self._logs.pop(name, None) is None:
+            super().truncate(name, last)
+            return
+        try:
+            self.take(truncate_stream(self.remote, name, self.id, last), b"")
+        except ZepsError as error:  # the stream is found in the store, and taken, when a client wants it
+            self._taken[name] = Moved()
+            raise JournalError(f"stream {name!a} was not truncated: {error}") from error
 
     def edit(self, name: str, changes: Mapping[str, object]) -> None:
         journal = self.opened(name)

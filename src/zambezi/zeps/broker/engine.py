@@ -355,7 +355,7 @@ class Engine:
     ) -> None:
         """Disconnect the clients of a stream, and do something with its journal; then open it again, if it is kept."""
         stream.flush()
-        if keep and stream.pending_bytes:
+        if keep and stream.pending_bytes and not stream.is_shared:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
         stream.readers.close()
         stream.groups.close()
@@ -364,7 +364,8 @@ class Engine:
         self.making[name] = []
         self.on_taken(stream)
         self._stop_stream(stream, reason)
-        self.work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
+        work = self.work_remote if stream.is_shared else self.work
+        work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
 
     def _on_stream_cut(self, name: str, problem: ZepsError | None, done: Done) -> None:
         """Serve the stream again, as it is now: also if it could not be cut."""

@@ -262,6 +262,10 @@ class Store:
         write_changes(journal.directory, settings)
         journal.settings, journal.policy = settings, policy
 
+    def truncate(self, name: str, last: int) -> None:
+        """Remove all messages of an open stream after a sequence, by a client's order. Blocks."""
+        self._journals[name].truncate(last)
+
     def delete(self, name: str) -> None:
         """Delete a stream with all its messages. A new stream of the same name has another incarnation."""
         if not self._write or self._lock < 0:

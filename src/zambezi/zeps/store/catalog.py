@@ -2,6 +2,9 @@
 
 The name of a stream leads to a directory with a directory for each generation in it, and the highest generation counts.
 `stream.json` is put if absent: of two brokers that make a stream at the same time, one finds that of the other.
+
+A generation that continues a stream which was truncated (see `truncation`) names a chunk of the old one. It counts when
+that chunk exists, and is a deletion with the incarnation of the new generation.
 """
 
 from __future__ import annotations
@@ -9,16 +12,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from zambezi.zeps.errors import StoreDamaged, StoreError
+from zambezi.zeps.journal.entry import HIGHEST
 from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.store.chunk import Footer, Kind, unpack_footer
 from zambezi.zeps.store.commands import DONE, Get, Names, Procedure, ask_all, get, names, put
 from zambezi.zeps.store.names import FORMAT_KEY, STREAMS, StreamPlace
 from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.takeover import put_own
 
 FORMAT: Final = 1
+
+
+class Origin(NamedTuple):
+    """The chunk that makes a generation count: it ends the generation before."""
+
+    generation: int
+    chunk: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,8 @@ class StoredStream:
     incarnation: UUID  # the first one: the log can tell a newer one
     place: StreamPlace
     settings: Mapping[str, object] = field(default_factory=dict)
+    origin: Origin | None = None  # of a stream that was truncated
+    has_others: bool = field(default=False, compare=False)  # whether the store had other generations of it
 
 
 def check_format(*, create: bool) -> Procedure[None]:
@@ -49,12 +64,16 @@ def check_format(*, create: bool) -> Procedure[None]:
 
 def find_stream(name: str) -> Procedure[StoredStream | None]:
     """Return a stream by its name; None if it does not exist, or is deleted."""
-    found = yield from latest_stream(name)
-    if found is None:
-        return None
-    reader = LogReader(found.place)
-    yield from reader.refresh()
-    return None if reader.is_deleted else found
+    before: StreamPlace | None = None
+    while True:
+        found = yield from latest_stream(name)
+        if found is None or found.place == before:
+            return None
+        reader = LogReader(found.place)
+        yield from reader.refresh()
+        if not reader.is_deleted:
+            return found
+        before = found.place  # it was deleted, or truncated meanwhile: then there is a newer one
 
 
 def latest_stream(name: str) -> Procedure[StoredStream | None]:
@@ -81,12 +100,15 @@ def list_streams(
     ]
     contents = yield from ask_all([Get(place.identity) for place in places])
     for place, octets in zip(places, contents, strict=True):
-        if isinstance(octets, bytes):
-            try:
-                found[place.directory] = _parse(octets, place)
-            except StoreDamaged:
-                if not skip_damaged:
-                    raise
+        try:
+            stream = _parse(octets, place, place.generation > 1) if isinstance(octets, bytes) else None
+            if stream is None or not (yield from _counts(stream)):
+                stream = yield from _latest(place.directory)
+            if stream is not None:
+                found[place.directory] = stream
+        except StoreDamaged:
+            if not skip_damaged:
+                raise
     return [found[directory] for directory in directories if directory in found]
 
 
@@ -94,25 +116,85 @@ def make_stream(name: str, incarnation: UUID, settings: Mapping[str, object]) ->
     """Make a stream, unless it exists, and return it."""
     content = _pack({"format": FORMAT, "name": name, "incarnation": str(incarnation), "settings": dict(settings)})
     while True:
-        latest = yield from _latest(directory_of(name))
-        if latest is not None:
-            reader = LogReader(latest.place)
-            yield from reader.refresh()
-            if not reader.is_deleted:
-                return latest
-        place = StreamPlace.of(name, latest.place.generation + 1 if latest is not None else 1)
+        found = yield from find_stream(name)
+        if found is not None:
+            return found
+        place = yield from _next_place(directory_of(name))
         if (yield from put(place.identity, content)) is DONE:
             return StoredStream(name, incarnation, place, dict(settings))
 
 
-def _latest(directory: str) -> Procedure[StoredStream | None]:
-    """Return the highest generation in a directory; None if it has none."""
+def claim_generation(stream: StoredStream, incarnation: UUID, chunk: int) -> Procedure[StoredStream]:
+    """Make a generation that continues a stream, and counts when the next chunk of the stream says so.
+
+    No other attempt has this incarnation: so the generation is that of the caller alone.
+    """
+    origin = Origin(stream.place.generation, chunk)
+    content = _pack(
+        {
+            "format": FORMAT,
+            "name": stream.name,
+            "incarnation": str(incarnation),
+            "settings": dict(stream.settings),
+            "truncated": origin._asdict(),
+        }
+    )
+    while True:
+        place = yield from _next_place(stream.place.directory)
+        if (yield from put_own(place.identity, content)):
+            return StoredStream(stream.name, incarnation, place, stream.settings, origin, has_others=True)
+
+
+def _next_place(directory: str) -> Procedure[StreamPlace]:
+    """Return the place of a generation that no object has."""
     generations = yield from names(f"{STREAMS}/{directory}")
-    for number in _numbers(generations):
+    return StreamPlace(directory, max(_numbers(generations), default=0) + 1)
+
+
+def other_generations(place: StreamPlace) -> Procedure[list[StoredStream]]:
+    """Return all other generations of a stream, whether they count or not."""
+    generations = yield from names(f"{STREAMS}/{place.directory}")
+    places = [StreamPlace(place.directory, number) for number in _numbers(generations) if number != place.generation]
+    contents = yield from ask_all([Get(one.identity) for one in places])
+    return [_parse(octets, one) for one, octets in zip(places, contents, strict=True) if isinstance(octets, bytes)]
+
+
+def is_void(stream: StoredStream) -> Procedure[bool]:
+    """Return whether a generation will never count: another chunk is where its own should be."""
+    if stream.origin is None:
+        return False
+    footer = yield from _read_origin(stream, stream.origin)
+    return footer is not None and not _makes_count(footer, stream)
+
+
+def _counts(stream: StoredStream) -> Procedure[bool]:
+    if stream.origin is None:
+        return True
+    footer = yield from _read_origin(stream, stream.origin)
+    return footer is not None and _makes_count(footer, stream)
+
+
+def _read_origin(stream: StoredStream, origin: Origin) -> Procedure[Footer | None]:
+    key = StreamPlace(stream.place.directory, origin.generation).chunk(origin.chunk)
+    octets = yield from get(key)
+    return None if octets is None else unpack_footer(octets, key)
+
+
+def _makes_count(footer: Footer, stream: StoredStream) -> bool:
+    return footer.kind is Kind.DELETION and footer.incarnation == stream.incarnation.bytes
+
+
+def _latest(directory: str) -> Procedure[StoredStream | None]:
+    """Return the highest generation in a directory that counts; None if it has none."""
+    generations = yield from names(f"{STREAMS}/{directory}")
+    numbers = _numbers(generations)
+    for number in numbers:
         place = StreamPlace(directory, number)
         octets = yield from get(place.identity)
         if octets is not None:
-            return _parse(octets, place)
+            found = _parse(octets, place, len(numbers) > 1)
+            if (yield from _counts(found)):
+                return found
     return None
 
 
@@ -122,7 +204,7 @@ def _numbers(generations: Sequence[str]) -> list[int]:
     return sorted(found, reverse=True)
 
 
-def _parse(octets: bytes, place: StreamPlace) -> StoredStream:
+def _parse(octets: bytes, place: StreamPlace, has_others: bool = False) -> StoredStream:
     key = place.identity
     content = _unpack(octets, key)
     try:
@@ -131,9 +213,17 @@ def _parse(octets: bytes, place: StreamPlace) -> StoredStream:
         name, settings = content["name"], content.get("settings", {})
         if not isinstance(name, str) or directory_of(name) != place.directory or not isinstance(settings, dict):
             raise ValueError("the name or the settings do not fit")
-        return StoredStream(name, UUID(content["incarnation"]), place, settings)
+        origin = _parse_origin(content["truncated"]) if "truncated" in content else None
+        return StoredStream(name, UUID(content["incarnation"]), place, settings, origin, has_others)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise StoreDamaged(f"{key} is damaged ({problem})") from None
+
+
+def _parse_origin(content: Mapping[str, Any]) -> Origin:
+    numbers = [content[name] for name in Origin._fields]
+    if not all(isinstance(number, int) and 1 <= number <= HIGHEST for number in numbers):
+        raise ValueError("the generation or the chunk before does not fit")
+    return Origin(*numbers)
 
 
 def _pack(content: Mapping[str, object]) -> bytes:

@@ -402,8 +402,12 @@ def _find(name: str, known: StoredStream | None) -> Procedure[Scanned | None]:
         owner, is_deleted = yield from find_owner(known.place)
         if not is_deleted:
             return Scanned(known, owner)
-    latest = yield from latest_stream(name)
-    if latest is None or (known is not None and latest.place == known.place):
-        return None
-    owner, is_deleted = yield from find_owner(latest.place)
-    return None if is_deleted else Scanned(latest, owner)
+    before = known.place if known is not None else None
+    while True:
+        latest = yield from latest_stream(name)
+        if latest is None or latest.place == before:
+            return None
+        owner, is_deleted = yield from find_owner(latest.place)
+        if not is_deleted:
+            return Scanned(latest, owner)
+        before = latest.place  # it was deleted, or truncated meanwhile: then there is a newer one

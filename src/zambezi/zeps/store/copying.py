@@ -33,6 +33,10 @@ _SETTINGS: Final = LogSettings(commit=0.0)
 Advance = Callable[[int], object]  # called with the bytes that were copied
 
 
+class StreamEnded(StoreError):
+    """A stream was deleted, or truncated: then it goes on in another place."""
+
+
 def _ignore(octets: int) -> None:
     """Do nothing: the caller shows no progress."""
 
@@ -143,7 +147,8 @@ def take_log(store: ObjectStore, log: StreamLog, what: str = "it", patience: flo
     log.take(time.monotonic())
     settle(store, log, patience)
     if not log.is_owner:
-        raise StoreError(f"{what} could not be taken: it is {log.state.value}")
+        problem = StreamEnded if log.state is State.DELETED else StoreError
+        raise problem(f"{what} could not be taken: it is {log.state.value}")
     log.take_events()
 
 

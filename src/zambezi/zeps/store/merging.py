@@ -174,7 +174,8 @@ def clear(place: StreamPlace, author: Author, last: int, deletion: int) -> Proce
     name = SegmentName(deletion - 1, last + 1, last, 0, 0, 0)
     yield from put(place.listed(name), empty)
     view = yield from look(place)
-    yield from delete(place.listed(segment.name) for segment in view.segments if segment.name != name)
+    yield from delete(place.listed(one.name) for one in (*view.segments, *view.void) if one.name != name)
+    yield from delete(place.listed(beginning) for beginning in view.beginnings)
     yield from delete(place.chunk(chunk.number) for chunk in view.chunks if is_removable(chunk))
 
 

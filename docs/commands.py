@@ -1,0 +1,40 @@
+"""A hook of mkdocs that makes the page of commands from their parsers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from zambezi.cli import command_parser
+
+PAGE = "commands.md"
+WIDTH = "100"  # columns of a help text
+
+
+def on_files(files: Files, /, *, config: Any, **_: Any) -> Files:
+    """Add the page to the site."""
+    files.append(File.generated(config, PAGE, content=page()))
+    return files
+
+
+def page() -> str:
+    """Return the text of the page."""
+    os.environ["COLUMNS"] = WIDTH
+    lines = ["# Commands", "", "What `--help` prints, for every command.", ""]
+    for name, parser in leaves("zambezi", command_parser()):
+        lines += [f"## {name}", "", f"{parser.description}", "", "```text", parser.format_help().rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the commands below a parser that have no commands of their own."""
+    commands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not commands:
+        yield name, parser
+    for action in commands:
+        for word, command in action.choices.items():
+            yield from leaves(f"{name} {word}", command)
