@@ -18,6 +18,7 @@ ELSEWHERE = {
     "cli/middleware.py": "cli/test_fleet.py",
     "cli/node.py": "cli/test_mesh.py",
     "cli/pipeline.py": "spark/pipelines/test_command.py",
+    "cli/pipeline_settings.py": "spark/pipelines/test_command.py",
     "cli/pub.py": "cli/test_streams.py",
     "cli/quantity.py": "cli/test_streams.py",
     "cli/reader.py": "cli/test_streams.py",
