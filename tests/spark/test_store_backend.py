@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store.catalog import check_format, find_stream
-from zambezi.zeps.store.copying import copy_stream, settle
+from zambezi.zeps.store.copying import copy_stream, settle, take_log
 from zambezi.zeps.store.merging import sweep
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
@@ -124,6 +124,26 @@ def test_a_stream_that_was_trimmed_replaced_or_deleted_is_told(url: str) -> None
     assert backend.streams() == {}
     with pytest.raises(Vanished):
         read_sequences(backend, wanted)
+
+
+def test_a_task_reads_what_was_planned_before_the_stream_was_trimmed(url: str) -> None:
+    store = ObjectStore(url)
+    stream = store.run(find_stream("s"))
+    assert stream is not None
+    log = StreamLog(stream.place, b"t" * 16, stream.incarnation.bytes, LogSettings(commit=0.0, grace=60.0))
+    take_log(store, log)
+    driver = StoreBackend(url, {})
+    planned = whole_stream(driver)
+    log.trim(44, lambda _: None)
+    settle(store, log)
+    log.sweep(None, None)
+    settle(store, log)
+    task = StoreBackend(url, {})
+    assert read_sequences(task, planned) == list(range(1, 96))
+    assert whole_stream(task).after == 43  # for a query that is planned now
+    (index,) = task.size_indexes([whole_stream(task)], 1000)
+    assert index is not None
+    assert task.times_after({"s": 0}) == task.times_after({"s": 43})
 
 
 def test_damage_is_told(url: str) -> None:

@@ -139,7 +139,8 @@ class StoreBackend:
         if opened is None or after >= opened[1].last:
             return 0
         _, reader = opened
-        part = self._run(reader.open_after(max(after, reader.first - 1)))
+        after = max(after, reader.first - 1)
+        part = self._run(reader.open_after(after))
         return 0 if part is None else int(self._entries(part, after, after + 1)[0]["time"])
 
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:

@@ -29,7 +29,7 @@ from zambezi.zeps.store.catalog import find_stream, list_streams, make_stream
 from zambezi.zeps.store.checking import check_stream
 from zambezi.zeps.store.cluster import Cluster, Located
 from zambezi.zeps.store.commands import List, Procedure, Wait
-from zambezi.zeps.store.copying import end_of, restore_stream, settle
+from zambezi.zeps.store.copying import end_of, restore_stream, settle, take_log
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.shell import ObjectStore
@@ -193,6 +193,27 @@ def test_a_stream_is_trimmed_in_the_store(tmp_path: Path, before: int) -> None:
     with Store(tmp_path / "restored") as local:
         assert restore_stream(store, stream, local) == len(wanted) + 1
         assert local.open("prices").first == before
+
+
+@pytest.mark.parametrize("first", [3, 7])
+def test_a_disk_that_has_messages_which_another_broker_removed(tmp_path: Path, first: int) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1", b"2", b"3", b"4", b"5", b"6")
+    store = ObjectStore(str(url))
+    stream = store.run(find_stream("prices"))
+    assert stream is not None
+    log = StreamLog(stream.place, OTHER, stream.incarnation.bytes)
+    take_log(store, log)
+    log.trim(first, lambda _: None)
+    settle(store, log)
+    log.release()
+    settle(store, log)
+    with stored(data, url) as (broker, client):
+        assert bodies(client) == [b"%d" % one for one in range(first, 7)]
+        assert (client.last("prices", "gold", timeout=PATIENCE) is None) == (first == 7)
+        journal = broker.engine.streams[0].journal
+        assert (journal.first, journal.segments[0].first >= first) == (first, True)
 
 
 def test_an_order_to_trim_goes_on_if_another_broker_takes_the_stream(

@@ -46,7 +46,7 @@ from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.store.catalog import list_streams
 from zambezi.zeps.store.checking import check_stream
 from zambezi.zeps.store.cluster import find_owner
-from zambezi.zeps.store.commands import Get, List, StoredObject
+from zambezi.zeps.store.commands import Get, List
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings
 from zambezi.zeps.sync import Client as SyncClient
@@ -365,7 +365,9 @@ def owned_streams(options: StoreOptions) -> dict[str, list[str]]:
     """Return the names of the streams that each server has, by endpoint, as the store tells."""
     store = ObjectStore(options.url, options.options)
     try:
-        beats = [json.loads(store.execute(Get(one.key))) for one in _beats(store)]
+        listed = [one.key for one in store.execute(List("brokers")) if one.key.endswith(".json")]
+        answers = [store.execute(Get(key)) for key in listed]
+        beats = [json.loads(answer) for answer in answers if isinstance(answer, bytes)]  # others were removed meanwhile
         found: dict[str, list[str]] = {}
         for stream in store.run(list_streams()):
             owner = store.run(find_owner(stream.place)).owner.hex()
@@ -374,10 +376,6 @@ def owned_streams(options: StoreOptions) -> dict[str, list[str]]:
     finally:
         store.close()
     return found
-
-
-def _beats(store: ObjectStore) -> list[StoredObject]:
-    return [one for one in store.execute(List("brokers")) if one.key.endswith(".json")]
 
 
 def through(options: StoreOptions, gate: Gate) -> StoreOptions:

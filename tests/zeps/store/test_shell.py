@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,21 @@ from tests.zeps.store.shelf import PLACE, piece
 from tests.zeps.store.simulation import messages_of
 from zambezi.zeps.errors import StoreError
 from zambezi.zeps.store.chunk import UNCHANGED
-from zambezi.zeps.store.commands import DONE, EXISTS, MISSING, Delete, Failed, Get, List, Names, Procedure, Put, ask_all
+from zambezi.zeps.store.commands import (
+    DONE,
+    EXISTS,
+    MISSING,
+    Answer,
+    Delete,
+    Failed,
+    Get,
+    List,
+    Names,
+    Procedure,
+    Put,
+    Request,
+    ask_all,
+)
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
@@ -130,3 +145,30 @@ def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         ObjectStore(str(tmp_path / "file" / "store"))
+
+
+def test_a_refused_request_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObjectStore(str(tmp_path))
+    monkeypatch.setattr(store, "_execute", failing("status code: 403 Forbidden: <Code>AccessDenied</Code>"))
+    with pytest.raises(StoreError, match="refuses a request: 403 Forbidden: AccessDenied; check the credentials"):
+        store.run(ask_all([Get("key")]), patience=1e9)
+
+
+def test_a_problem_stays_until_its_own_request_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObjectStore(str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_execute", failing("no space left on device"))
+        store.execute(Put("large", b"1"))
+    assert store.execute(Put("small", b"1")) is DONE
+    assert store.problem == "no space left on device"
+    assert store.execute(Put("large", b"1")) is DONE
+    assert store.problem == ""
+
+
+def failing(text: str) -> Callable[[Request], Answer]:
+    """Return a function that raises an error for each request."""
+
+    def fail(_request: Request) -> Answer:
+        raise OSError(text)
+
+    return fail

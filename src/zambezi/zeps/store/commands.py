@@ -132,6 +132,7 @@ class Failed(NamedTuple):
     """The store failed, or its answer was lost: the command may have been executed or not, or may be later."""
 
     reason: str
+    is_refusal: bool = False  # whether an operator must do something: permissions, credentials, a bucket
 
 
 Request: TypeAlias = Put | Get | List | Names | Delete | Compute

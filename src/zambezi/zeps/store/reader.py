@@ -95,8 +95,8 @@ class LogReader:
     @property
     def segments(self) -> list[Part]:
         """The segments with messages of the stream, in order. They can overlap, and the first can begin before it."""
-        readable = [one for one in self._view.readable if one.name.first <= one.name.last]
-        return [self._segment_part(one) for one in readable if one.name.last >= self.first]
+        first = self.first
+        return [self._segment_part(one) for one in self._view.readable if max(one.name.first, first) <= one.name.last]
 
     @property
     def tail_size(self) -> int:

@@ -36,6 +36,7 @@ from zambezi.zeps.store.commands import (
     Together,
     Wait,
 )
+from zambezi.zeps.store.problems import as_failed, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RawStore
@@ -46,6 +47,8 @@ _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
+_MOST_FAILING: Final = 1000  # requests
+_FORGOTTEN: Final = 15.0  # seconds after which a request that failed counts as given up
 PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
 
 
@@ -67,7 +70,7 @@ class ObjectStore:
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
-        self.problem = ""  # why the last request failed
+        self._failing: dict[str, tuple[str, float]] = {}  # the last reason of requests that failed, and when
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
@@ -99,28 +102,39 @@ class ObjectStore:
             opened: RawStore = cast("Any", from_url)(url, config=options, client_options=client, retry_config=retries)
             return opened
         except (OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+            raise StoreError(f"{url} cannot be opened: {reason_of(error)}") from None
         except Exception as error:  # obstore's errors have no common base but this one
             if not type(error).__module__.startswith("obstore"):
                 raise
-            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+            raise StoreError(f"{url} cannot be opened: {reason_of(error)}") from None
 
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
         answer = self._try(request)
-        self.problem = answer.reason if isinstance(answer, Failed) else ""
+        if isinstance(answer, Failed):
+            if len(self._failing) >= _MOST_FAILING:
+                self._failing.clear()
+            self._failing[_name_of(request)] = answer.reason, time.monotonic()
+        elif self._failing:
+            self._failing.pop(_name_of(request), None)
         return answer
+
+    @property
+    def problem(self) -> str:
+        """Why a request has failed that has not succeeded since then. Engines repeat a request until it succeeds."""
+        begun = time.monotonic() - _FORGOTTEN
+        return next((reason for reason, at in list(self._failing.values()) if at >= begun), "")
 
     def _try(self, request: Request) -> Answer:
         try:
             return self._execute(request)
         except FileNotFoundError as error:
-            return MISSING if isinstance(request, Get) else Failed(_first_line(error))
+            return MISSING if isinstance(request, Get) and not is_refusal(error) else as_failed(error)
         except Exception as error:
             if type(error).__name__ == "AlreadyExistsError":
                 return EXISTS
             if isinstance(error, OSError) or type(error).__module__.startswith("obstore"):
-                return Failed(_first_line(error))
+                return as_failed(error)
             raise
 
     def _execute(self, request: Request) -> Answer:
@@ -211,9 +225,12 @@ class ObjectStore:
             _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
 
     def run(self, procedure: Procedure[T], patience: float = PATIENCE) -> T:
-        """Run a procedure to its end; raise `StoreSilent` if the store fails for longer than `patience` seconds."""
+        """Run a procedure to its end.
+
+        Raises `StoreSilent` if the store fails for longer than `patience` seconds, or refuses a request.
+        """
         failing_since: float | None = None
-        problem = ""
+        problem = Failed("")
         answer: Any = None
         while True:
             try:
@@ -221,10 +238,12 @@ class ObjectStore:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             if isinstance(command, Wait):
+                if problem.is_refusal:
+                    raise StoreSilent(f"{self.url} refuses a request: {problem.reason}")
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 if now + command.seconds > failing_since + patience:
-                    raise StoreSilent(f"{self.url} does not answer: {problem}")
+                    raise StoreSilent(f"{self.url} does not answer: {problem.reason}")
                 time.sleep(command.seconds)
                 continue
             if isinstance(command, Together):
@@ -234,7 +253,7 @@ class ObjectStore:
                 answer = self.execute(command)
                 failed = [answer] if isinstance(answer, Failed) else []
             if failed:
-                problem = failed[0].reason
+                problem = failed[0]
             else:
                 failing_since = None
 
@@ -256,6 +275,15 @@ class ObjectStore:
         return f"ObjectStore({self.url!r})"
 
 
+def _name_of(request: Request) -> str:
+    """Return the name of a request, to know it again when it is repeated."""
+    if isinstance(request, (Put, Get)):
+        return request.key
+    if isinstance(request, (List, Names)):
+        return f"{request.prefix}/"
+    return type(request).__name__
+
+
 def _fsync(path: Path, flags: int) -> None:
     try:
         descriptor = os.open(path, flags)
@@ -265,8 +293,3 @@ def _fsync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error: obstore adds pages for its own developers."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__

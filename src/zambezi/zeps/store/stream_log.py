@@ -445,15 +445,16 @@ class StreamLog:
             self.has_others = False
             self._tidy(clear_others(self.place), lambda _: None)
             return
-        expired = expired_segments(self._view, keep_bytes, horizon)
+        view, first = self._view, self._removable
+        expired = expired_segments(view, keep_bytes, horizon)
         if expired and self.settings.grace:
-            beginning = begin_after(self._view, expired)
-            self._tidy(put(self.place.listed(beginning), b""), lambda _: self._note_beginning(beginning))
-        elif self._must_rewrite:
-            self._rewrite()
-        elif self._has_leftovers or expired or self._has_removable:
+            beginning = begin_after(view, expired)
+            self._tidy(put(self.place.listed(beginning), b""), lambda _: self._note_expired(beginning))
+        elif self._must_rewrite(view, first):
+            self._rewrite(view, first)
+        elif self._has_leftovers or expired or any(one.name.last < first for one in view.readable[:-1]):
             self._has_leftovers = False
-            self._tidy(sweep(self.place, keep_bytes, horizon, self._removable), self._note_look)
+            self._tidy(sweep(self.place, keep_bytes, horizon, first), self._note_look)
 
     def _note_look(self, view: View) -> None:
         self._segments = list(view.segments)
@@ -480,6 +481,10 @@ class StreamLog:
 
         self._runner.start(trim(self.place, first), self._now, note, lambda error: done(str(error)))
 
+    def _note_expired(self, beginning: Beginning) -> None:
+        self._note_beginning(beginning)
+        self.sweep(None, None)  # a busy stream has something that is too old each time, and must not wait for the rest
+
     def _note_beginning(self, beginning: Beginning) -> None:
         self._begin_at(beginning)
         self._has_leftovers = True  # the beginning before
@@ -498,22 +503,14 @@ class StreamLog:
             self._begun = self._begun[len(old) - 1 :]
         return old[-1] if old else 1
 
-    @property
-    def _has_removable(self) -> bool:
-        """Whether a segment has only messages that can be removed; the newest one does not count."""
-        return any(segment.name.last < self._removable for segment in self._view.readable[:-1])
-
-    @property
-    def _must_rewrite(self) -> bool:
-        """Whether the newest segment or a chunk above it has only messages that can be removed."""
-        newest = self._view.newest
-        first = self._removable
+    def _must_rewrite(self, view: View, first: int) -> bool:
+        """Return whether the newest segment or a chunk above it has only messages before a sequence."""
+        newest = view.newest
         is_old = newest is not None and newest.name.first <= newest.name.last < first
         return is_old or bool(self.extents.ends_before(first))
 
-    def _rewrite(self) -> None:
-        """Replace the newest segment and the chunks above it by a segment without messages that can be removed."""
-        first = self._removable
+    def _rewrite(self, view: View, first: int) -> None:
+        """Replace the newest segment and the chunks above it by a segment without messages before a sequence."""
         trimmed = self.extents.ends_before(first)
         replaced = tuple(segment for segment in self._segments if segment.name.last < first)
         large = {number: footer for number, footer in self._large.items() if number not in trimmed}
@@ -522,7 +519,7 @@ class StreamLog:
         if last is not None:
             plan = MergePlan(last.number, (), group, None, last.last + 1, last.last_time, trimmed, replaced)
         else:
-            number = group[-1].number if group else self._view.reached
+            number = group[-1].number if group else view.reached
             ending = Ending(self.counts.snapshot(1)[RECORD:], self.positions.octets)
             plan = MergePlan(number, (), group, ending, self.last + 1, self.last_time, trimmed, replaced)
         self._has_leftovers = True
