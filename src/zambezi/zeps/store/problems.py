@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Final
 
 from zambezi.zeps.store.commands import Failed
@@ -24,7 +25,9 @@ def reason_of(error: BaseException) -> str:
     status = _STATUS.search(text)
     if status is None:
         return text.partition("\n")[0] or type(error).__name__
-    said = [found.group(1).strip() for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text)) is not None]
+    said = [
+        unescape(found.group(1)).strip() for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text)) is not None
+    ]
     return ": ".join([status.group(1).strip(), *said]) + _advice(status.group(1), text)
 
 

@@ -48,6 +48,8 @@ _CLIENT_OPTIONS: Final = frozenset(
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
 _QUICK: Final = 0.003  # seconds for a request
+_MOST_FAILING: Final = 1000  # requests
+_FORGOTTEN: Final = 15.0  # seconds after which a request that failed counts as given up
 PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
 
 
@@ -69,7 +71,7 @@ class ObjectStore:
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
-        self.problem = ""  # why the last request failed
+        self._failing: dict[str, tuple[str, float]] = {}  # the last reason of requests that failed, and when
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
@@ -110,9 +112,19 @@ class ObjectStore:
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
         answer = self._try(request)
-        # The first reason stays until the store answers: the later ones only name other keys.
-        self.problem = (self.problem or answer.reason) if isinstance(answer, Failed) else ""
+        if isinstance(answer, Failed):
+            if len(self._failing) >= _MOST_FAILING:
+                self._failing.clear()
+            self._failing[_name_of(request)] = answer.reason, time.monotonic()
+        elif self._failing:
+            self._failing.pop(_name_of(request), None)
         return answer
+
+    @property
+    def problem(self) -> str:
+        """Why a request has failed that has not succeeded since then. Engines repeat a request until it succeeds."""
+        begun = time.monotonic() - _FORGOTTEN
+        return next((reason for reason, at in list(self._failing.values()) if at >= begun), "")
 
     def _try(self, request: Request) -> Answer:
         try:
@@ -275,6 +287,15 @@ class ObjectStore:
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
+
+
+def _name_of(request: Request) -> str:
+    """Return the name of a request, to know it again when it is repeated."""
+    if isinstance(request, (Put, Get)):
+        return request.key
+    if isinstance(request, (List, Names)):
+        return f"{request.prefix}/"
+    return type(request).__name__
 
 
 def _fsync(path: Path, flags: int) -> None:
