@@ -244,6 +244,9 @@ class Depot(Store):
         """Return whether the store must be asked for a stream that is not open."""
         return name not in self._own and (self.cluster.has_others or self.is_stored(name))
 
+    def is_taking(self, name: str) -> bool:
+        return name in self._taking or name in self._logs
+
     def log_of(self, name: str) -> StreamLog | None:
         """Return the log of an open stream that is in the store."""
         return self._logs.get(name)

@@ -7,6 +7,7 @@ written meanwhile, nothing is lost: a take begins anew where the preparation is 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -40,6 +41,8 @@ class Preparations:
         self._depot = depot
         self._expected: frozenset[str] = frozenset()
         self._found: dict[str, _Found] = {}
+        self._running: set[str] = set()  # streams that are being prepared: only one thread may open a journal
+        self._change = threading.Condition()
         self._octets = 0  # of all ends since the last `stop`, approximately
 
     def expect(self, names: Iterable[str]) -> None:
@@ -58,9 +61,19 @@ class Preparations:
 
     def prepare(self, name: str, known: StreamInStore | None) -> None:
         """Read the end of a stream's log, and make its cache, if the stream is still expected. Blocks."""
+        with self._change:
+            if name not in self._expected or self._octets > MOST or self._depot.is_taking(name):
+                return
+            self._running.add(name)
+        try:
+            self._prepare(name, known)
+        finally:
+            with self._change:
+                self._running.discard(name)
+                self._change.notify_all()
+
+    def _prepare(self, name: str, known: StreamInStore | None) -> None:
         depot = self._depot
-        if name not in self._expected or self._octets > MOST:
-            return
         found = depot.remote.run(_prepare(name, known), PATIENCE)
         if found is None:
             return
@@ -76,7 +89,9 @@ class Preparations:
         return found.stream if found is not None else None
 
     def take(self, stream: StreamInStore) -> Prepared | None:
-        """Return, once, what was prepared for a stream."""
+        """Return, once, what was prepared for a stream, which the depot is taking. Wait while it is being prepared."""
+        with self._change:
+            self._change.wait_for(lambda: stream.name not in self._running)
         found = self._found.pop(stream.name, None)
         return found.prepared if found is not None and found.stream.place == stream.place else None
 
