@@ -1,12 +1,13 @@
 """The Spark source and sink beside Parquet and JSON lines, in one session, over the same messages of 100 octets.
 
-    python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2] [--only sink|queries]
+    python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2] [--only sink|queries|lake|latency]
 
 Count, groupBy(key), a scan of all columns to nowhere, and a write to Parquet, from the source by path and by endpoint
 (a broker in a process of its own), from Parquet and from JSON lines that have the same rows. Then decoding alone on one
-core, the sink beside our own client's batched publish, a streaming query over everything, and how long a small batch
-takes. Each figure is the median of the rounds, which take turns; the bars are those of the design. The sink's figures
-include the processor time of each process, which says more than the clock if other programs use the machine.
+core, the sink beside our own client's batched publish, a streaming query over everything, how long a small batch
+takes, Delta tables (bench.spark_lake) and the time from publish to sink (bench.spark_latency). Each figure is the
+median of the rounds, which take turns; the bars are those of the design. The sink's figures include the processor time
+of each process, which says more than the clock if other programs use the machine.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession  # noqa: TC002 - what is measured
 
 from bench.report import environment, table
+from bench.spark_latency import run_latency
 from zambezi.spark import session
 from zambezi.spark.columns import BatchTimes, EncodedMessages, RecordBatchBuilder
 from zambezi.spark.source import SCHEMA
@@ -291,11 +293,13 @@ def latency(spark: SparkSession, endpoint: str, work: Path, rounds: int) -> list
 
 
 def main() -> None:
+    from bench.spark_lake import run_lake  # noqa: PLC0415 - it needs the messages of this module
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--only", choices=("sink", "queries"), help="a part of the measurements")
+    parser.add_argument("--only", choices=("sink", "queries", "lake", "latency"), help="a part of the measurements")
     arguments = parser.parse_args()
     messages, rounds = arguments.messages, arguments.rounds
     print(environment({"Spark": pyspark.__version__, "Arrow": pa.__version__, "numpy": np.__version__}), flush=True)
@@ -307,10 +311,14 @@ def main() -> None:
         read(spark, work).write.parquet(str(work / "parquet"))
         with broker(work / "data") as (endpoint, pid):
             bars: list[tuple[str, float, float]] = []
-            if arguments.only != "sink":
+            if arguments.only in (None, "queries"):
                 bars += run_queries(spark, work, endpoint, messages, rounds)
-            if arguments.only != "queries":
+            if arguments.only in (None, "sink"):
                 bars += run_sink(spark, work, endpoint, pid, messages, rounds)
+            if arguments.only in (None, "lake"):
+                bars += run_lake(spark, work, STREAM, messages, rounds)
+            if arguments.only in (None, "latency"):
+                bars += run_latency(spark, work, endpoint, rounds)
         spark.stop()
     print("\n### Bars\n")
     print(table(["", "measured", "bar", ""], [_judged(*bar) for bar in bars]))

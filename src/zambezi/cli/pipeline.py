@@ -20,6 +20,7 @@ from rich.text import Text
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.limits import add_limit_options, limits_of
+from zambezi.cli.pipeline_settings import add_settings, check_settings, settings_of
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import as_json, result_view, verdict_view
 from zambezi.cli.signals import away_from_signals
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from zambezi.spark.pipelines import Progress, Run, Settings
+    from zambezi.spark.pipelines import Progress, Run
     from zambezi.spark.pipelines.results import Result
     from zambezi.spark.pipelines.verdict import Verdict
 
@@ -56,8 +57,12 @@ NAMES: Final = {
     "traffic": "messages by window and key prefix, the busiest keys, abnormal prefixes, silent keys, gaps",
     "network-health": "a mesh by its logs: when nodes were there, flapping, restarts, who talks to whom, lost messages",
     "fleet-audit": "requests and replies of a fleet: by topic, caller and action, how long they took, silent nodes",
+    "quality": "which bodies are as declared (JSON, Avro), their fields with types and ranges, examples of bad ones",
+    "sessions": "the messages of each key in sessions, which end with a silence longer than a gap",
+    "join": "two streams by key within a time: pairs, how long the second message takes, messages without a match",
 }
 RESTORE: Final = "restore"
+JOIN: Final = "join"
 ARCHIVE: Final = "archive"  # always incremental
 _LEAST_KEEP: Final = 86400.0  # seconds
 POLL: Final = 0.25  # seconds between two looks at the progress of Spark
@@ -84,7 +89,7 @@ def add_parser(subparsers: Subparsers) -> None:
     run_parser.add_argument("name", metavar="NAME", choices=list(NAMES), help=f"the pipeline: {', '.join(NAMES)}")
     _add_source(run_parser)
     _add_results(run_parser)
-    _add_settings(run_parser)
+    add_settings(run_parser)
     add_limit_options(run_parser)
     add_spark_options(run_parser)
     run_parser.set_defaults(run=run)
@@ -183,6 +188,10 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--publish-reports", metavar="STREAM", help="publish the rows of the reports to a stream (needs --endpoint)"
     )
+    options.add_argument(
+        "--report", metavar="FILE", help="write a report with charts to one HTML file, which needs no other file"
+    )
+    options.add_argument("--csv", metavar="DIR", help="write all rows of each report to a CSV file in a directory")
     options.add_argument("--json", action="store_true", help="print the verdict and the reports as JSON")
     options.add_argument(
         "--rows", metavar="COUNT", type=int, default=12, help="the number of rows shown of each table (default: 12)"
@@ -191,32 +200,6 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--into", metavar="STREAM", help="the stream that restore publishes to (default: the original one)"
     )
     options.add_argument("--append", action="store_true", help="let restore publish to a stream that is not empty")
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    options = parser.add_argument_group("parameters")
-    options.add_argument(
-        "--window", metavar="TIME", type=seconds, default=60.0, help="the length of a window (default: 1m)"
-    )
-    options.add_argument(
-        "--depth", metavar="COUNT", type=int, default=1, help="the number of parts in a key prefix (default: 1)"
-    )
-    options.add_argument(
-        "--top", metavar="COUNT", type=int, default=20, help="the number of busiest keys to report (default: 20)"
-    )
-    options.add_argument(
-        "--delay", metavar="TIME", type=seconds, default=600.0, help="how late an event can arrive (default: 10m)"
-    )
-    options.add_argument(
-        "--flapping",
-        metavar="TIME",
-        type=seconds,
-        default=600.0,
-        help="the time in which a flapping peer comes back several times (default: 10m)",
-    )
-    options.add_argument(
-        "--patience", metavar="TIME", type=seconds, default=60.0, help="how long a node may take to reply (default: 1m)"
-    )
 
 
 def show(_arguments: argparse.Namespace) -> int:
@@ -231,6 +214,7 @@ def show(_arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
+    check_settings(arguments)
     limits_of(arguments)  # mistakes are found before Spark starts
     check_spark("pipelines need")
     work = _Work(arguments)
@@ -278,6 +262,8 @@ def _check(arguments: argparse.Namespace) -> None:
             "--publish": arguments.publish,
             "--publish-reports": arguments.publish_reports,
             "--json": arguments.json,
+            "--csv": arguments.csv,
+            "--report": arguments.report,
         }
     else:
         wanted = {"--out": arguments.out}
@@ -307,7 +293,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the Spark source that the command line describes."""
     options = {
         **source_place(arguments),
-        "streams": arguments.streams,
+        "streams": arguments.streams or _joined_streams(arguments),
         "streamPattern": arguments.stream_pattern,
         "pattern": arguments.pattern,
         "maxMessagesPerTrigger": str(arguments.max_per_batch) if arguments.max_per_batch else None,
@@ -318,6 +304,10 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     if reader and arguments.endpoint and _grows(arguments):
         options["reader"] = reader
     return given(options) | dict(pair("--option", one) for one in arguments.option)
+
+
+def _joined_streams(arguments: argparse.Namespace) -> str | None:
+    return f"{arguments.left},{arguments.right}" if arguments.name == JOIN and not arguments.stream_pattern else None
 
 
 def _grows(arguments: argparse.Namespace) -> bool:
@@ -353,7 +343,7 @@ class _Session:
             PIPELINES[arguments.name],
             arguments.out,
             source_options(arguments),
-            _settings(arguments),
+            settings_of(arguments),
             store_options=stored,
         )
         # Not among the files of a table: a program that reads a directory would take them for a part of it.
@@ -392,6 +382,7 @@ class _Session:
 
     def _report(self, *, final: bool) -> int:
         """Save the results, publish them if asked to, and print them at the end. Return the exit status."""
+        from zambezi.spark.pipelines.files import write_csv  # noqa: PLC0415
         from zambezi.spark.pipelines.results import compute, publish_reports, save, with_verdict  # noqa: PLC0415
         from zambezi.spark.pipelines.verdict import publish_alarms  # noqa: PLC0415
 
@@ -402,7 +393,11 @@ class _Session:
             verdict = work.judge(results)
             save(with_verdict(results, verdict), self._results)
             if arguments.publish:
-                publish_alarms(verdict, sink_options(arguments, arguments.publish))
+                publish_alarms(verdict, sink_options(arguments, arguments.publish), table=str(work.place))
+            if arguments.csv:
+                write_csv(reports, arguments.csv)
+            if arguments.report:
+                self._write_page(results, verdict)
             if arguments.publish_reports:
                 publish_reports(reports, sink_options(arguments, arguments.publish_reports))
         finally:
@@ -410,6 +405,22 @@ class _Session:
         if final:
             self._print(results, verdict)
         return verdict.status
+
+    def _write_page(self, results: list[Result], verdict: Verdict) -> None:
+        from zambezi.spark.pipelines.files import write_page  # noqa: PLC0415
+
+        arguments, work = self._arguments, self._work
+        about = {
+            "read from": arguments.endpoint or arguments.path,
+            "streams": work.options.get("streams") or work.options.get("stream") or work.options.get("streamPattern"),
+            "messages": f"{work.progress().total:,}",
+            "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+            "table": str(work.place),
+        }
+        directory, end = (arguments.csv, "csv") if arguments.csv else (str(self._results), "json")
+        files = {one.name: f"{directory}/{one.name}.{end}" for one in results}
+        told = {name: value for name, value in about.items() if value}
+        write_page(arguments.report, results, verdict, work.figures(), told, files, store_options(arguments))
 
     def _print(self, results: list[Result], verdict: Verdict) -> None:
         places = {"table": str(self._work.place), "results": str(self._results)}
@@ -419,21 +430,10 @@ class _Session:
         for one in results:
             self._output.print(result_view(one, self._arguments.rows, str(self._results)))
         self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}")
+        for told, where in (("the report", self._arguments.report), ("all rows as CSV", self._arguments.csv)):
+            if where:
+                self._progress.print(f"{told}: {where}")
         self._output.print(verdict_view(verdict, str(self._results)))
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    from zambezi.spark.pipelines import Settings  # noqa: PLC0415
-
-    return Settings(
-        window=arguments.window,
-        depth=arguments.depth,
-        top=arguments.top,
-        delay=arguments.delay,
-        flapping=arguments.flapping,
-        patience=arguments.patience,
-        limits=limits_of(arguments),
-    )
 
 
 def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:

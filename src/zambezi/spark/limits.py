@@ -72,6 +72,30 @@ class FleetLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class QualityLimits:
+    """[pipelines.quality]"""
+
+    recent: float = limit("only bodies of this last time before the newest one count", 86400.0, AGES, "seconds")
+    bad: float = limit("the largest share of bodies that are not as declared, in percent", 1.0, SHARES)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsLimits:
+    """[pipelines.sessions]"""
+
+    longest: float = limit("the longest session; 0: any", 0.0, AGES, "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLimits:
+    """[pipelines.join]"""
+
+    left: float = limit("the largest share of left messages without a match, in percent", 0.0, SHARES)
+    right: float = limit("the largest share of right messages without a match, in percent", 0.0, SHARES)
+    p95: float = limit("the longest time that 95 % of the pairs take; 0: any", 0.0, AGES, "seconds")
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """[pipelines]: the limits of each pipeline. Only `zambezi pipeline` uses them."""
 
@@ -79,3 +103,6 @@ class Limits:
     traffic: TrafficLimits = field(default_factory=TrafficLimits)
     network_health: HealthLimits = field(default_factory=HealthLimits)
     fleet_audit: FleetLimits = field(default_factory=FleetLimits)
+    quality: QualityLimits = field(default_factory=QualityLimits)
+    sessions: SessionsLimits = field(default_factory=SessionsLimits)
+    join: JoinLimits = field(default_factory=JoinLimits)

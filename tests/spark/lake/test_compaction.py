@@ -14,10 +14,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
-from tests.spark.delta import DeltaReader
+from tests.spark.delta import DeltaReader, count
 from tests.spark.lake.tables import DAY, add, opened, rows
 from zambezi.spark.lake import compaction
 from zambezi.spark.lake.compaction import MOST_SMALL, TARGET, choose, compact, is_vacuum_due, maintain, sorted_rows
+from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.table import LakeTable, TableFile
 
 if TYPE_CHECKING:
@@ -168,3 +169,21 @@ def test_the_merged_rows_are_those_that_were_there(tmp_path: Path) -> None:
     compact(table, most=1)
     assert DeltaReader(str(tmp_path)).table().sort_by("sequence").equals(before)
     assert rows("a", []).schema.names[:-1] == before.column_names
+
+
+def test_old_commits_go_with_a_vacuum_and_not_with_a_commit(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    for number in range(1, 6):
+        add(table, "a", [number])
+    log = tmp_path / "_delta_log"
+    DeltaTable(tmp_path).create_checkpoint()
+    old = time.time() - 3 * 86400
+    for path in log.iterdir():
+        os.utime(path, (old, old))
+    checked = LakeTable(Place(str(tmp_path)), "archive")
+    add(checked, "a", [6])
+    assert len(list(log.glob("*.json"))) == 7  # to look for old ones at each commit takes long
+    checked.vacuum(24)
+    assert len(list(log.glob("0*.json"))) < 7
+    assert count(DeltaTable(tmp_path).to_pyarrow_table(columns=["stream", "sequence"])) == {"a": Counter(range(1, 7))}
+    assert add(LakeTable(Place(str(tmp_path)), "archive"), "a", [7]).batch == 6

@@ -26,11 +26,13 @@ from tests.spark.lake.tables import SCHEMA
 from tests.zeps.serving import serving
 from zambezi.cli import main, pipeline
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.pipeline_settings import settings_of
 from zambezi.cli.results import result_view
 from zambezi.spark.lake import frames
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.table import LakeTable
 from zambezi.spark.pipelines import PIPELINES, Progress, batches
+from zambezi.spark.pipelines.body_profile import Declaration
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
 from zambezi.zeps.sync import Client
@@ -120,6 +122,13 @@ def test_every_option_of_the_source_can_be_given() -> None:
         ),
         (["traffic", "--path", "p", "--out", "o", "--max-per-batch", "9"], "--max-per-batch needs --incremental"),
         (["traffic", "--path", "p", "--out", "o", "--streams", "a", "--stream-pattern", "b"], "contradict each other"),
+        (["join", "--path", "p", "--out", "o", "--left", "a"], "join needs --left and --right"),
+        (["join", "--path", "p", "--out", "o", "--left", "a", "--right", "a"], "a join needs two streams"),
+        (["quality", "--path", "p", "--out", "o", "--declare", "a"], "--declare a: write STREAM=json"),
+        (["quality", "--path", "p", "--out", "o", "--declare", "a=xml"], "--declare a=xml: write STREAM=json"),
+        (["quality", "--path", "p", "--out", "o", "--declare", "a=avro"], "--declare a=avro: write STREAM=json"),
+        (["quality", "--path", "p", "--out", "o", "--declare", "a=text:b"], "text has no schema"),
+        (["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--report", "f"], "--report does not work"),
         (["restore", "--archive", "a"], "restore needs --endpoint"),
         (
             ["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--follow"],
@@ -164,6 +173,7 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
     write(tmp_path / "data", "readings", numbered(30))
     out = tmp_path / "out"
     options = ["--path", f"file://{tmp_path}/data", "--out", f"file://{out}", "--window", "1s"]
+    options += ["--report", str(tmp_path / "report.html"), "--csv", str(tmp_path / "csv")]
     options += ["--since", "2020-01-01T00:00:00Z", "--min-partitions", "2", "--option", "maxMessagesPerPartition=7"]
     assert main([*RUN, "traffic", *options]) == 0
     shown = capsys.readouterr()
@@ -173,6 +183,10 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
     table = json.loads((out / "results" / "traffic-streams.json").read_text())
     assert table["rows"][0][:2] == ["readings", 30]
     assert DeltaReader(str(out / "traffic")).active
+    report = (tmp_path / "report.html").read_text()
+    assert report.index("healthy: yes") < report.index("<svg") < report.index("Traffic: streams")
+    assert (tmp_path / "csv" / "traffic-streams.csv").read_text().splitlines()[1].startswith("readings,30,")
+    assert "the report: " in shown.err
     # The console shows it.
     from zambezi.console.results import latest_results
 
@@ -185,6 +199,25 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
         "traffic-heavy",
         "traffic-gaps",
     }
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_run_that_is_not_healthy_ends_with_3_and_publishes_alarms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
+        client.stream("readings").publish_many(numbered(30))
+        client.stream("readings").flush()
+        options = ["--streams", "readings", "--limit", "missing=-1", "--publish", "alarms", "--json"]
+        assert main([*RUN, "archive", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 1
+        assert "--limit missing=-1: missing must be 0 to" in capsys.readouterr().err
+        options[3] = "messages=31"
+        assert main([*RUN, "traffic", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 3
+        told = json.loads(capsys.readouterr().out)
+        alarms = list(client.stream("alarms").subscribe(since="earliest", until="now"))
+    assert told["verdict"] == "healthy: no, because 30 messages were found, and at least 31 expected"
+    assert told["reports"]["traffic-streams"]["rows"][0]["messages"] == 30
+    assert [json.loads(one.body)["kind"] for one in alarms] == ["few"]
 
 
 @pytest.mark.usefixtures("shared")
@@ -241,6 +274,27 @@ def test_restoring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0, shown.err
     assert "again" in shown.out
     assert found == [str(number).encode() for number in range(11, 21)]
+
+
+def test_the_settings_of_the_command_line(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    pipeline.add_parser(parser.add_subparsers())
+    schema = tmp_path / "schema.avsc"
+    schema.write_text('"long"')
+    given = ["--path", "p", "--out", "o", "--left", "a", "--right", "b", "--within", "250ms", "--by", "upper(key)"]
+    given += ["--declare", "x=json:n long", "--declare", f"y*=avro-confluent:{schema}", "--declare", "z=text"]
+    arguments = parser.parse_args([*RUN, "join", *given])
+    settings = settings_of(arguments)
+    assert (settings.left, settings.right, settings.within, settings.by) == ("a", "b", 0.25, "upper(key)")
+    assert settings.declared == (
+        Declaration("x", "json", "n long"),
+        Declaration("y*", "avro", '"long"', "confluent"),
+        Declaration("z", "text"),
+    )
+    assert pipeline.source_options(arguments)["streams"] == "a,b"
+    arguments.declare = ["y=avro:nowhere.avsc"]
+    with pytest.raises(OptionsError, match=r"nowhere\.avsc cannot be read"):
+        settings_of(arguments)
 
 
 def test_compacting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

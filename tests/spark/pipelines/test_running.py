@@ -81,10 +81,13 @@ def test_an_incremental_run_reads_new_messages(spark: SparkSession, tmp_path: Pa
     assert (second.rows, second.total) == (12, 42)
     run = Run(spark, PIPELINES["traffic"], out, {"path": str(data)})
     assert messages_in(run) == 42
+    # Each window and key has one row, although several batches added to it.
+    sums = DeltaTable(f"{out}/traffic").to_pyarrow_table(columns=["start", "stream", "key"]).to_pylist()
+    assert len(sums) == len({tuple(row.values()) for row in sums}) == 10
     with pytest.raises(TableError, match="grows with a streaming query"):
         run.once()
     write(data, "s", numbered(1))
-    with pytest.raises(PipelineError, match="has windows of 60 s, which cannot be combined with windows of 10 s"):
+    with pytest.raises(PipelineError, match="was made with window = 60, which cannot be combined with 10"):
         Run(spark, PIPELINES["traffic"], out, {"path": str(data)}, Settings(window=10)).catch_up()
 
 

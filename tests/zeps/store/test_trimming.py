@@ -159,6 +159,18 @@ def test_segments_that_are_too_old_stay_for_the_grace() -> None:
     assert present(shelf) == list(range(first, 13))
 
 
+def test_segments_are_removed_although_others_become_too_old_each_time() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LogSettings(commit=0.0, chunks=2, segment=100, grace=60.0))
+    for number in range(1, 200):
+        shelf.clock.now += 10
+        shelf.publish(log, b"%d" % number)
+        log.sweep(200, None)
+        shelf.settle(log)
+    assert len(shelf.view().segments) < 20
+    assert len(shelf.view().beginnings) == 1
+
+
 def test_the_grace_begins_anew_for_a_new_owner() -> None:
     shelf = Shelf()
     settings = LogSettings(commit=0.0, chunks=4, grace=60.0)

@@ -250,14 +250,14 @@ class TruncationWorld:
             raise Violation(f"a reader has found generation {seen.generation}, and {newest} was made before")
         self.seen.append((seen, begun))
 
-    def run(self, seconds: float = 20.0) -> TruncationWorld:
+    def run(self, seconds: float = 15.0) -> TruncationWorld:
         """Run with faults for some time, and then without; check all invariants."""
         first = self.brokers[0]
         self.execute(make_stream(NAME, self.new_incarnation(), {}))
         first.call(first.take)
         self._every(0.3, self._disturb)
-        for action in (Broker.publish, Broker.publish, Broker.read):
-            self._every(0.2, lambda action=action: self._do(action))  # type: ignore[misc]
+        self._every(0.1, lambda: self._do(Broker.publish))
+        self._every(2.0, lambda: self._do(Broker.read))
         self.clock.run_until(seconds)
         self.network.faults = CALM
         self.is_calm = True

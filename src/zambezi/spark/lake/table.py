@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -46,9 +46,11 @@ KEPT: Final = 10  # states before the present one; more than one only for people
 _RANDOM_BITS: Final = 20  # of the number of a transaction; the others are the number of the batch
 _CONFIGURATION: Final = {
     "delta.checkpointInterval": "50",  # commits between two summaries of the log
-    "delta.logRetentionDuration": "interval 7 days",
+    "delta.logRetentionDuration": "interval 1 days",  # each commit lists the log; `vacuum` shortens it
     "delta.deletedFileRetentionDuration": "interval 7 days",
 }
+# To look for old commits after each commit would take longer than the commit itself, if there are thousands.
+_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class State:
     total_late: int = 0
     seconds: float = 0.0  # that the batch took
     read_up_to: float = 0.0  # all messages before this time (seconds since 1970) have been read; 0 if unknown
-    window: float = 0.0  # seconds, if rows are sums by window
+    fixed: Mapping[str, str] = field(default_factory=dict)  # settings that all rows have in common
     pattern: str = ""  # of the keys, if only some messages are read
     vacuumed: int = 0
 
@@ -264,7 +266,12 @@ class LakeTable:
         try:
             with explained(self.place.uri):
                 self._table.create_write_transaction(
-                    actions, mode, self._table.schema(), [DATE], commit_properties=properties
+                    actions,
+                    mode,
+                    self._table.schema(),
+                    [DATE],
+                    commit_properties=properties,
+                    post_commithook_properties=_HOOKS,
                 )
                 self._table.update_incremental()
         except TableError as error:
@@ -277,9 +284,10 @@ class LakeTable:
         self.place.sync(f"_delta_log/{self.version:020d}.json")
 
     def vacuum(self, hours: int) -> int:
-        """Remove files that no version of the last hours has. Return their number."""
+        """Remove files that no version of the last hours has, and old commits. Return the number of files."""
         with explained(self.place.uri):
             removed = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+            self._table.cleanup_metadata()
             self._table.update_incremental()
         return len(set(removed))
 

@@ -16,12 +16,17 @@ from typing import Final
 
 from zambezi.spark.pipelines.archive import ARCHIVE
 from zambezi.spark.pipelines.fleet_audit import FLEET_AUDIT
+from zambezi.spark.pipelines.join import JOIN
 from zambezi.spark.pipelines.network_health import NETWORK_HEALTH
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
+from zambezi.spark.pipelines.quality import QUALITY
 from zambezi.spark.pipelines.restore import restore
 from zambezi.spark.pipelines.running import Progress, Run
+from zambezi.spark.pipelines.sessions import SESSIONS
 from zambezi.spark.pipelines.traffic import TRAFFIC
 
 __all__ = ["PIPELINES", "Pipeline", "Progress", "Report", "Run", "Settings", "restore"]
 
-PIPELINES: Final[Mapping[str, Pipeline]] = {one.name: one for one in (ARCHIVE, TRAFFIC, NETWORK_HEALTH, FLEET_AUDIT)}
+PIPELINES: Final[Mapping[str, Pipeline]] = {
+    one.name: one for one in (ARCHIVE, TRAFFIC, NETWORK_HEALTH, FLEET_AUDIT, QUALITY, SESSIONS, JOIN)
+}

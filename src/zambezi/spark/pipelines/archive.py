@@ -16,8 +16,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, uncached, utc_date
+from zambezi.spark.pipelines.drawing import rate_figure
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, start_of, uncached, utc_date
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
+from zambezi.spark.report.page import Figure
 
 COLUMNS: Final = (
     "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string, key_bytes binary"
@@ -69,8 +71,8 @@ def judge(found: Found, settings: Settings) -> Verdict:
             about=row["stream"],
             kind="missing",
             text=f"{row['stream']} misses {counted(row['missing'], 'message')} from {row['first']} to {row['last']}",
-            since=f"{row['incarnation']} {row['missing']}",
             values={"missing": row["missing"], "incarnation": row["incarnation"]},
+            incident=f"{row['incarnation']} {row['missing']}",
         )
         for row in streams
         if row["missing"] > settings.limits.archive.missing
@@ -79,12 +81,20 @@ def judge(found: Found, settings: Settings) -> Verdict:
     return Verdict.of(ARCHIVE.name, reasons, f"{counted(len(streams), 'stream')}, {counted(messages, 'message')}")
 
 
+def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:
+    """Return the chart: archived messages over time by stream."""
+    start = start_of(sql.col("timestamp"), settings.window)
+    counts = table.groupBy(start.alias("start"), sql.col("stream").alias("label")).agg(sql.count("*").alias("messages"))
+    return (rate_figure("Messages in the archive by stream", cache(counts), settings),)
+
+
 ARCHIVE: Final = Pipeline(
     name="archive",
     summary="streams to a Delta table, by date, each message once",
     reduce=reduce,
     reports=reports,
     judge=judge,
+    figures=figures,
     columns=COLUMNS,
     reported=("stream", "incarnation", "sequence", "timestamp"),
     streams={"streamPattern": ""},

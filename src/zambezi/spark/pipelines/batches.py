@@ -124,7 +124,7 @@ class Batches:
             read_up_to=read_up_to,
             total_late=int(counts["late"]) + before.total_late,
             seconds=round(self.clock() - began, 6),
-            window=self.settings.window,
+            fixed=self._fixed(),
             pattern=self.pattern,
         )
         self.lake.append(added, state)
@@ -134,12 +134,19 @@ class Batches:
         last = self.lake.state
         if last is None:
             return State(-1, vacuumed=round(time.time() * 1e6))
-        if self.pipeline.windowed and last.window != self.settings.window:
-            raise TableError(
-                f"{self.place} has windows of {last.window:g} s, which cannot be combined with windows of "
-                f"{self.settings.window:g} s: use the same length, or choose another directory"
-            )
+        for name, value in self._fixed().items():
+            before = last.fixed.get(name, value)
+            if before != value:
+                raise TableError(
+                    f"{self.place} was made with {name} = {before}, which cannot be combined with {value}: use the "
+                    "same, or choose another directory"
+                )
         return last
+
+    def _fixed(self) -> dict[str, str]:
+        """Return the settings that all rows of the table must have in common."""
+        values = {name: getattr(self.settings, name) for name in self.pipeline.fixed}
+        return {name: f"{one:g}" if isinstance(one, float) else str(one) for name, one in values.items()}
 
     def _vacuumed(self, last: State) -> State:
         if not is_vacuum_due(last.vacuumed):

@@ -25,8 +25,10 @@ from pyspark.sql import functions as sql
 from zambezi.mcollective.fleet import DISCOVERY
 from zambezi.mcollective.ruby.envelope import MAX_NAME, MAX_TEXT
 from zambezi.spark.decoders import mcollective, ruby_envelopes, text_of
+from zambezi.spark.pipelines.drawing import distribution_figure, matrix_figure, timeline_figure
 from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached, utc_date
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration
+from zambezi.spark.report.page import Figure
 
 COLUMNS: Final = (
     "sequence long, timestamp timestamp, topic string, kind string, format string, id string, agent string, "
@@ -396,6 +398,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
             f"in the last {duration(limits.recent)}",
             row["silent_since"],
             {"silent": row["recent_silent"], "last_answer": row["last_answer"]},
+            f"since {row['last_answer']}",
         )
         for row in known
         if row["recent_silent"] > limits.silent
@@ -413,14 +416,50 @@ def _caller_reasons(row: Mapping[str, Any], settings: Settings) -> Iterator[Reas
     day = str(row["last"])[:10]  # the problems of an action on one day are one incident
     if row["recent_refused"] > limits.refused:
         text = f"nodes refused {what} of {who} {counted(row['recent_refused'], 'time')}"
-        yield Reason(who, "refused", text, f"{what} {day}", {"action": what, "refused": row["recent_refused"]})
+        values = {"action": what, "refused": row["recent_refused"]}
+        yield Reason(who, "refused", text, "", values, f"{what} {day}")
     if share > limits.errors:
         replies = counted(row["recent_replies"], "reply", "replies")
         text = f"{what} of {who} failed in {row['recent_errors']:,} of {replies}"
-        yield Reason(what, "errors", text, f"{who} {day}", {"caller": who, "errors": row["recent_errors"]})
+        yield Reason(what, "errors", text, "", {"caller": who, "errors": row["recent_errors"]}, f"{who} {day}")
     if (row["recent_p95_s"] or 0.0) > limits.slow:
         text = f"{what} of {who} took more than {duration(row['recent_p95_s'])} for 5 % of the replies"
-        yield Reason(what, "slow", text, f"{who} {day}", {"caller": who, "p95_s": row["recent_p95_s"]})
+        yield Reason(what, "slow", text, "", {"caller": who, "p95_s": row["recent_p95_s"]}, f"{who} {day}")
+
+
+def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:
+    """Return the charts: how long answers took, which nodes answered which requests, and who calls which agent."""
+    asked = cache(requests(table))
+    replied = cache(answers(table, asked))
+    judgement = judged(table, asked, replied, settings).where("node is not null")
+    told = sql.concat_ws(" ", "agent", "action")
+    bars = judgement.select(
+        sql.col("node").alias("label"),
+        sql.col("time").alias("began"),
+        sql.col("time").alias("ended"),
+        sql.when(sql.col("answered"), "good").otherwise("bad").alias("kind"),
+        told.alias("text"),
+    )
+    calls_made = asked.groupBy(
+        sql.coalesce("caller", "sender", sql.lit("(unknown)")).alias("row"), told.alias("column")
+    )
+    return (
+        distribution_figure("How long answers took", replied.select(sql.col("latency").alias("seconds")), "answers"),
+        timeline_figure(
+            "Answers of nodes",
+            bars,
+            {"good": "answered", "bad": f"no answer within {settings.patience:g} s"},
+            settings,
+            of=bars.select("label").distinct().count(),
+        ),
+        matrix_figure(
+            "Who calls which action",
+            calls_made.agg(sql.count("*").alias("value"), sql.lit(False).alias("marked")),
+            "caller",
+            "agent and action",
+            unit="requests",
+        ),
+    )
 
 
 FLEET_AUDIT: Final = Pipeline(
@@ -430,6 +469,7 @@ FLEET_AUDIT: Final = Pipeline(
     reduce=reduce,
     reports=reports,
     judge=judge,
+    figures=figures,
     columns=COLUMNS,
     table="fleet-audit",
     streams={"stream": "mcollective"},

@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.decoders import zrelog
+from zambezi.spark.pipelines.drawing import heard_bars, matrix_figure, rate_figure, timeline_figure
 from zambezi.spark.pipelines.mesh_nodes import LEFT, nodes, presence, timeline
 from zambezi.spark.pipelines.pipeline import (
     Cache,
@@ -34,7 +35,8 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, day_of, duration, epoch
+from zambezi.spark.report.page import Figure
 from zambezi.zre.log import Level, What
 
 HASHES: Final = 65_535  # possible hashes; zero means "no peer"
@@ -44,6 +46,7 @@ COLUMNS: Final = (
     "events long, sequence long, slowest long, fastest long"
 )
 SESSION_EVENTS: Final = (What.ENTER.name, What.EXIT.name)
+_MOST_NAMES: Final = 5_000  # of a chart
 _MESSAGE_EVENTS: Final = (What.SEND.name, What.RECV.name)
 
 
@@ -410,7 +413,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
     reasons: list[Reason] = []
     if logs < limits.logs:
         text = f"{counted(logs, 'log')} {'was' if logs == 1 else 'were'} found, and at least {limits.logs:,} expected"
-        reasons.append(Reason("", "few", text))
+        reasons.append(Reason("", "few", text, values={"logs": logs}, incident=day_of(end)))
     for row in known:
         reasons += _node_reasons(row, settings, end)
     errors: dict[str, int] = {}
@@ -422,13 +425,13 @@ def judge(found: Found, settings: Settings) -> Verdict:
     for name, count in errors.items():
         if count > limits.errors:
             text = f"{name} logged {counted(count, 'error')} in the last {duration(limits.recent)}"
-            reasons.append(Reason(name, "errors", text, hour, {"errors": count}))
+            reasons.append(Reason(name, "errors", text, "", {"errors": count}, hour))
     for row in found["health-clocks"].records():
         worst = max(abs(row["least_ms"]), abs(row["most_ms"])) / 1000
         if worst > limits.clock:
             name = _called(row["node_name"], row["node"])
             text = f"the clock of {name} differs from the journal's by {duration(worst)}"
-            reasons.append(Reason(name, "clock", text, row["node"], {"seconds": worst}))
+            reasons.append(Reason(name, "clock", text, "", {"seconds": worst}, row["node"]))
     here = sum(row["gone"] is None for row in known)
     return Verdict.of(NETWORK_HEALTH.name, reasons, f"{counted(len(known), 'node')}, {here:,} of them there")
 
@@ -441,7 +444,8 @@ def _node_reasons(row: Mapping[str, Any], settings: Settings, end: float) -> Ite
             f"{name} came back {row['comings']} times within {duration(settings.flapping)}, "
             f"as {row['flapping_seen_by']} of {counted(row['seen_by'], 'node')} saw it"
         )
-        yield Reason(row["node"], "flapping", text, row["first"], {"comings": row["comings"]})
+        last = row["last_flap"]  # the problems of an hour are one incident
+        yield Reason(row["node"], "flapping", text, last, {"comings": row["comings"]}, f"{row['hashes']} {last[:13]}")
     silence = end - epoch(row["gone"])
     if row["gone"] is not None and row["reason"] != LEFT and limits.lost <= silence <= limits.forgotten:
         why = f" ({row['reason']})" if row["reason"] else ""
@@ -449,7 +453,7 @@ def _node_reasons(row: Mapping[str, Any], settings: Settings, end: float) -> Ite
         yield Reason(row["node"], "lost", text, row["gone"], {"gone": row["gone"], "reason": row["reason"]})
     if row["recent_restarts"] > limits.restarts:
         text = f"{name} restarted {row['recent_restarts']} times in the last {duration(limits.recent)}"
-        yield Reason(row["node"], "restarts", text, row["hashes"], {"restarts": row["recent_restarts"]})
+        yield Reason(row["node"], "restarts", text, "", {"restarts": row["recent_restarts"]}, row["hashes"])
 
 
 def _called(name: str | None, hashes: str) -> str:
@@ -457,6 +461,35 @@ def _called(name: str | None, hashes: str) -> str:
     if not name or name == hashes:
         return f"node {hashes}"
     return name if "," in hashes else f"{name} ({hashes})"
+
+
+def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:
+    """Return the charts: who talks to whom, when each node was heard, and events over time."""
+    called = cache(
+        names(table).where("names = 1").select("peer", sql.concat("name", sql.lit(" "), "peer").alias("name"))
+    )
+    logs = _logs(table).join(called.withColumnRenamed("peer", "node"), "node", "left")
+    heard = logs.select(sql.coalesce("name", "node").alias("label"), "start")
+    labels = {row["peer"]: row["name"] for row in called.limit(_MOST_NAMES).collect()}
+    received = sql.col("whispers_received") + sql.col("shouts_received")
+    cells = talk(table).select(
+        sql.col("sender").alias("row"),
+        sql.col("receiver").alias("column"),
+        received.alias("value"),
+        (sql.col("missing") > 0).alias("marked"),
+    )
+    events = logs.select("start", sql.lower("event").alias("label"), sql.col("events").alias("messages"))
+    return (
+        matrix_figure("Who talks to whom", cells, "sender", "receiver", "whispers are missing", labels),
+        timeline_figure(
+            "When nodes were heard",
+            heard_bars(heard, settings),
+            {"plot": f"logs in a window of {settings.window:g} s", "track": "silence"},
+            settings,
+            of=heard.select("label").distinct().count(),
+        ),
+        rate_figure("Events of the mesh", events, settings),
+    )
 
 
 def _logs(table: DataFrame) -> DataFrame:
@@ -474,9 +507,10 @@ NETWORK_HEALTH: Final = Pipeline(
     reduce=reduce,
     reports=reports,
     judge=judge,
+    figures=figures,
     columns=COLUMNS,
     table="network-health",
-    windowed=True,
+    fixed=("window",),
     sums={"events": "sum", "slowest": "min", "fastest": "max"},
     streams={"stream": "zrelog"},
     time="at",

@@ -14,7 +14,8 @@ which windows can still grow; events that are later than it allows are counted, 
 
 `reports` turns the table into small tables for people. It always runs as a batch query, over a table that is small
 compared with the messages. It passes tables that several reports use through `cache`, so that they can be computed
-once. `judge` reads the rows of the reports, and says whether they are healthy: see `verdict`.
+once. `judge` reads the rows of the reports, and says whether they are healthy: see `verdict`. `figures` makes the
+charts of a report in HTML.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from zambezi.spark.limits import Limits
+from zambezi.spark.pipelines.body_profile import Declaration
+from zambezi.spark.report.page import Figure
 
 if TYPE_CHECKING:
     from zambezi.spark.pipelines.verdict import Verdict
@@ -43,6 +46,12 @@ class Settings:
     flaps: int = 3  # a peer that enters this many times within `flapping` seconds is flapping
     flapping: float = 600.0
     patience: float = 60.0  # a node that does not answer a request within this time is silent
+    gap: float = 30.0  # a silence longer than this ends a session
+    by: str = "key"  # the key of sessions and joins: an expression of SQL over the columns of messages
+    left: str = ""  # the streams of a join
+    right: str = ""
+    within: float = 5.0  # a right message that comes later has no match
+    declared: tuple[Declaration, ...] = ()  # the formats of bodies
     read_up_to: float = 0.0  # all messages before this time (since 1970) have been read; 0 if unknown
     is_partial: bool = False  # whether only some keys of the streams are read
     limits: Limits = field(default_factory=Limits)  # which results are healthy
@@ -83,6 +92,17 @@ class Judge(Protocol):
     def __call__(self, found: Mapping[str, Rows], settings: Settings) -> Verdict: ...
 
 
+class Figures(Protocol):
+    """A function from the table of a pipeline to the charts of its report."""
+
+    def __call__(self, table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]: ...
+
+
+def no_figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:  # noqa: ARG001 - the signature of `figures`
+    """Return no charts."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A pipeline: how to turn messages into a table, and the table into reports."""
@@ -94,11 +114,12 @@ class Pipeline:
     judge: Judge
     columns: str  # the schema of the table as DDL, without the column `date`, by which it is partitioned
     prepare: Callable[[DataFrame, Settings], DataFrame] = as_they_are
+    figures: Figures = no_figures
     reported: tuple[str, ...] = ()  # the columns that reports need; empty: all
     table: str = ""  # the directory of the table within the output directory; empty: the output directory itself
     streams: Mapping[str, str] = field(default_factory=dict)  # source options that select streams, unless the user does
     time: str = "timestamp"  # the column of the events from which the watermark is computed
-    windowed: bool = False  # whether the rows of the table are sums by window
+    fixed: tuple[str, ...] = ()  # the settings that all rows of the table must have in common
     sums: Mapping[str, str] = field(default_factory=dict)  # how to add up partial sums: sum, min or max of a column
     incremental: bool = False  # whether each run continues where the last one ended, even without --incremental
     live: bool = True  # whether the table is small enough for reports after every batch

@@ -40,6 +40,7 @@ from zambezi.spark.pipelines.checkpoints import new_checkpoint
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
 from zambezi.spark.pipelines.results import Result
 from zambezi.spark.pipelines.verdict import Verdict
+from zambezi.spark.report.page import Figure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,6 +104,7 @@ class Run:
         self._looked = -math.inf
         self._query: StreamingQuery | None = None
         self._cached_frames: list[DataFrame] = []
+        self._shared: DataFrame | None = None  # the table while it is cached
         self._read_up_to = 0.0
         self._reported = self.settings  # of the last reports
 
@@ -262,7 +264,13 @@ class Run:
         """Return the reports on the present table. Tables that they share are cached until `release()`."""
         self.release()
         self._reported = self._settings_of_run()
-        return self.pipeline.reports(self._cache(self.table()), self._reported, self._cache)
+        self._shared = self._cache(self.table())
+        return self.pipeline.reports(self._shared, self._reported, self._cache)
+
+    def figures(self) -> Sequence[Figure]:
+        """Return the charts of the table as the last call of `reports` has read it."""
+        with plain_errors():
+            return self.pipeline.figures(self._shared or self.table(), self._reported, self._cache)
 
     def judge(self, results: Sequence[Result]) -> Verdict:
         """Return the verdict on the computed reports of the last call of `reports`."""
@@ -285,6 +293,7 @@ class Run:
 
     def release(self) -> None:
         """Free the tables that reports share."""
+        self._shared = None
         while self._cached_frames:
             self._cached_frames.pop().unpersist()
 

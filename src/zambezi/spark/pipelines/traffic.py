@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines import baselines, silences
+from zambezi.spark.pipelines.drawing import heard_bars, rate_figure, timeline_figure
 from zambezi.spark.pipelines.pipeline import (
     Cache,
     Pipeline,
@@ -30,7 +31,9 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, day_of, duration, epoch
+from zambezi.spark.report.charts import MOST_LINES
+from zambezi.spark.report.page import Figure
 
 COLUMNS: Final = (
     "start timestamp, stream string, incarnation string, key string, messages long, octets long, first long, "
@@ -225,7 +228,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
     messages = sum(row["messages"] for row in streams)
     least = settings.limits.traffic.messages
     reasons = [
-        *_few(messages, least),
+        *_few(messages, least, settings),
         *(_silent(row) for row in found["traffic-keys"].records() if row["state"] == "silent"),
         *(_abnormal(row) for row in found["traffic-prefixes"].records() if row["state"] in ("surge", "drop")),
         *_missing(found, settings),
@@ -233,11 +236,11 @@ def judge(found: Found, settings: Settings) -> Verdict:
     return Verdict.of(TRAFFIC.name, reasons, f"{counted(len(streams), 'stream')}, {counted(messages, 'message')}")
 
 
-def _few(messages: int, least: int) -> list[Reason]:
+def _few(messages: int, least: int, settings: Settings) -> list[Reason]:
     if messages >= least:
         return []
     text = f"{counted(messages, 'message')} {'was' if messages == 1 else 'were'} found, and at least {least:,} expected"
-    return [Reason("", "few", text, values={"messages": messages})]
+    return [Reason("", "few", text, values={"messages": messages}, incident=day_of(settings.read_up_to))]
 
 
 def _silent(row: Mapping[str, Any]) -> Reason:
@@ -247,7 +250,7 @@ def _silent(row: Mapping[str, Any]) -> Reason:
         f"({counted(row['expected'], 'message')} expected)"
     )
     values = {name: row[name] for name in ("stream", "silent_s", "usual_gap_s", "expected")}
-    return Reason(row["key"], "silent", text, f"{row['stream']} {row['last']}", values)
+    return Reason(row["key"], "silent", text, row["last"], values, f"{row['stream']} {row['last']}")
 
 
 def _abnormal(row: Mapping[str, Any]) -> Reason:
@@ -259,7 +262,7 @@ def _abnormal(row: Mapping[str, Any]) -> Reason:
     )
     values = {name: row[name] for name in ("stream", "messages", "expected", "deviations", "from", "to")}
     # The recent time moves on, and with it the first of its abnormal windows: an hour is one incident.
-    return Reason(row["prefix"], row["state"], text, f"{row['stream']} {row['from'][:13]}", values)
+    return Reason(row["prefix"], row["state"], text, row["from"], values, f"{row['stream']} {row['from'][:13]}")
 
 
 def _missing(found: Found, settings: Settings) -> list[Reason]:
@@ -279,9 +282,30 @@ def _missing(found: Found, settings: Settings) -> list[Reason]:
         if count > limits.missing:
             last = rows[0]
             text = f"{stream} misses {counted(count, 'message')}, the last ones after {last['after']:,}"
-            since = f"{last['incarnation']} {last['after']}"
-            reasons.append(Reason(stream, "missing", text, since, {"missing": count, "after": last["after"]}))
+            values = {"missing": count, "after": last["after"]}
+            incident = f"{last['incarnation']} {last['after']}"
+            reasons.append(Reason(stream, "missing", text, last["start"], values, incident))
     return reasons
+
+
+def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:  # noqa: ARG001 - the signature of `figures`
+    """Return the charts: messages over time by prefix, and when the busiest keys were heard."""
+    label = sql.concat("stream", sql.lit(": "), prefix(sql.col("key"), settings.depth))
+    lost = None if settings.is_partial else gaps(table).where("missing > 0")
+    key = sql.concat("stream", sql.lit(": "), "key")
+    keys = table.groupBy(key.alias("label")).agg(sql.sum("messages").alias("messages"))
+    busiest = keys.orderBy(sql.desc("messages"), "label").limit(MOST_LINES).select("label")
+    heard = table.select(key.alias("label"), "start").join(sql.broadcast(busiest), "label")
+    return (
+        rate_figure("Messages by prefix", table.select("start", label.alias("label"), "messages"), settings, lost),
+        timeline_figure(
+            "When the busiest keys were heard",
+            heard_bars(heard, settings),
+            {"plot": f"messages in a window of {settings.window:g} s", "track": "silence"},
+            settings,
+            of=keys.count(),
+        ),
+    )
 
 
 TRAFFIC: Final = Pipeline(
@@ -290,9 +314,10 @@ TRAFFIC: Final = Pipeline(
     reduce=reduce,
     reports=reports,
     judge=judge,
+    figures=figures,
     columns=COLUMNS,
     table="traffic",
-    windowed=True,
+    fixed=("window",),
     sums={"messages": "sum", "octets": "sum", "first": "min", "last": "max", "first_at": "min", "last_at": "max"},
     streams={"streamPattern": ""},
 )

@@ -449,7 +449,7 @@ class StreamLog:
         expired = expired_segments(view, keep_bytes, horizon)
         if expired and self.settings.grace:
             beginning = begin_after(view, expired)
-            self._tidy(put(self.place.listed(beginning), b""), lambda _: self._note_beginning(beginning))
+            self._tidy(put(self.place.listed(beginning), b""), lambda _: self._note_expired(beginning))
         elif self._must_rewrite(view, first):
             self._rewrite(view, first)
         elif self._has_leftovers or expired or any(one.name.last < first for one in view.readable[:-1]):
@@ -480,6 +480,10 @@ class StreamLog:
                 self.sweep(None, None)
 
         self._runner.start(trim(self.place, first), self._now, note, lambda error: done(str(error)))
+
+    def _note_expired(self, beginning: Beginning) -> None:
+        self._note_beginning(beginning)
+        self.sweep(None, None)  # a busy stream has something that is too old each time, and must not wait for the rest
 
     def _note_beginning(self, beginning: Beginning) -> None:
         self._begin_at(beginning)
