@@ -418,7 +418,8 @@ class World:
     @property
     def _is_done(self) -> bool:
         """Whether all messages are confirmed, read and acknowledged. They must be, some time after the last fault."""
-        owner = next((broker for broker in self.brokers if broker.log.is_owner), None)
+        owners = [broker for broker in self.brokers if broker.log.is_owner]  # some do not know of a newer one
+        owner = max(owners, key=lambda broker: broker.log.epoch, default=None)
         last = owner.log.last if owner is not None else 0
         return (
             owner is not None
