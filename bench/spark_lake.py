@@ -4,7 +4,7 @@
 
 The rows are those of the source by path, in all cases. A Delta table is written by one batch query, as Parquet is, and
 by the streaming query of `archive`, whose start takes a second or two however few rows there are. Processor times are
-of this process, the JVM and the Python workers together: they say more than the clock if other programs use the machine.
+of this process, the JVM and the Python workers together: they say more than the clock on a busy machine.
 """
 
 from __future__ import annotations
