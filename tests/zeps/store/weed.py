@@ -86,6 +86,11 @@ class Weed:
             self.kill()
             raise
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """Ask it to end, and kill it if it takes long."""
         assert self._process is not None
