@@ -26,7 +26,8 @@ def page() -> str:
     os.environ["COLUMNS"] = WIDTH
     lines = ["# Commands", "", "What `--help` prints, for every command.", ""]
     for name, parser in leaves("zambezi", command_parser()):
-        lines += [f"## {name}", "", f"{parser.description}", "", "```text", parser.format_help().rstrip(), "```", ""]
+        described, parser.description = parser.description, None  # the help would repeat it
+        lines += [f"## {name}", "", f"{described}", "", "```text", parser.format_help().rstrip(), "```", ""]
     return "\n".join(lines)
 
 

@@ -32,7 +32,6 @@ ELSEWHERE = {
     "cli/topics.py": "cli/test_fleet.py",
     "console/answers.py": "console/test_door.py",
     "console/guard.py": "console/test_console.py",
-    "console/history.py": "console/test_page.py",
     "console/metrics.py": "console/test_console.py",
     "console/results.py": "console/test_console.py",
     "errors.py": "zeps/test_errors.py",

@@ -17,7 +17,8 @@ import pytest
 from zambezi import cli
 from zambezi.cli.pub import paced
 from zambezi.cli.quantity import start
-from zambezi.cli.stream_tables import size
+from zambezi.cli.stream_tables import size, stream_table
+from zambezi.zeps.directory import StreamInfo
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 PATIENCE = 60
@@ -361,6 +362,13 @@ def test_a_stream_that_is_not_there_is_not_created_by_looking(
     assert "there is no stream reading; did you mean readings?" in fails(capsys, "sub", "reading", *at)
     assert "there is no stream zzz" in fails(capsys, "sub", "zzz", *at)
     assert len(run(capsys, "stream", "list", "--json", *at).splitlines()) == 1
+
+
+def test_a_stream_whose_broker_does_not_answer_has_no_figures() -> None:
+    table = stream_table([StreamInfo(stream="prices", owner="tcp://berlin:5671", sync="store")])
+    cells = [str(next(iter(column.cells))) for column in table.columns]
+    assert cells[:6] == ["prices", "-", "-", "-", "-", "-"]
+    assert cells[-1] == "tcp://berlin:5671"
 
 
 def test_messages_are_paced() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import logging
 import re
 import shutil
 import threading
@@ -27,12 +28,23 @@ CHROMIUM = shutil.which("chromium")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 QUIET += ["--disable-sync", "--no-first-run", "--disable-quic"]
 PATIENCE = 60_000  # milliseconds
+TOKEN = "a token of the tests"
 HOSTILE = as_text(b"zz\xff<b>[bold red]\x1b[2J")
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (on Debian: apt-get install chromium)"),
     pytest.mark.xdist_group("browser"),
 ]
+
+
+def console_with_token(server: Server) -> Console:
+    """Return another console of the same server, which takes orders."""
+    config = server.config
+    server.config = dataclasses.replace(config, console=dataclasses.replace(config.console, token=TOKEN))
+    try:
+        return Console(server)
+    finally:
+        server.config = config
 
 
 class Shown:
@@ -44,6 +56,7 @@ class Shown:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self.url = ""
+        self.ordering_url = ""
         self.server: Server
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()))
         self._thread.start()
@@ -63,6 +76,7 @@ class Shown:
         async with (
             Server(config) as server,
             Console(server) as console,
+            console_with_token(server) as ordering,
             Client.connect(server.endpoints["zeps"]) as client,
             Connector(server.endpoints["mcollective"]) as fleet,
             Node("lamp", interface="lo", beacon_port=config.zre.beacon_port, groups=["lights"], log=True) as lamp,
@@ -73,12 +87,15 @@ class Shown:
             constant = client.stream("unchanging")  # the page shows only the latest 500 messages of a tail
             await constant.publish_many([("sensor-1", b"other"), ("sensor-2", b"<b>reading 2</b>\x07")])
             await constant.flush()
+            objects = client.stream("json")
+            await objects.publish_many([("k", b'{"a":[1,2]}'), ("k", b"{broken")])
+            await objects.flush()
             hostile = client.stream(HOSTILE)
             await hostile.publish("k", b"from a hostile stream")
             await hostile.flush()
             reading = asyncio.create_task(self._read(client))
             stream = client.stream("telemetry")
-            self.server, self.url = server, console.url
+            self.server, self.url, self.ordering_url = server, console.url, f"{ordering.url}?token={TOKEN}"
             number = 0
             while not self._stop.is_set():
                 number += 1
@@ -87,6 +104,7 @@ class Shown:
                     await lamp.whisper(door.uuid, b"who is there?")
                 if number == 50:
                     await stream.flush()
+                    await client.set_reader("telemetry", "billing", 10)
                     self._ready.set()
                 await asyncio.sleep(0.005)
             reading.cancel()
@@ -138,6 +156,12 @@ def page(browser: Browser, shown: Shown) -> Iterator[Page]:
     assert troubles == []
 
 
+def follow(page: Page, pattern: str, since: str = "earliest") -> None:
+    expect(page.locator("#tail-go")).to_have_text("Stop")
+    page.fill("#tail-pattern", pattern)
+    page.select_option("#tail-since", since)
+
+
 def test_the_overview_shows_the_services(page: Page) -> None:
     expect(page.locator(".card").first).to_be_visible()
     expect(page.locator("#services")).to_contain_text("zeps")
@@ -145,12 +169,11 @@ def test_the_overview_shows_the_services(page: Page) -> None:
 
 
 def test_the_overview_counts_problems_by_kind(page: Page) -> None:
-    page.goto(page.url + "#tail")
-    expect(page.locator("#tail-stream")).to_have_value("telemetry")
-    page.fill("#tail-pattern", "regex:[")
-    page.click("#tail-go")
+    page.goto(page.url + "#stream/telemetry")
+    follow(page, "regex:[")
     expect(page.locator("#tail-note")).to_contain_text("cannot be understood")
-    page.goto(page.url.replace("#tail", "#overview"))
+    page.keyboard.press("Escape")
+    page.keyboard.press("1")
     expect(page.locator("#troubles tbody tr").first).to_contain_text(re.compile("zeps *refused: "))
 
 
@@ -161,7 +184,7 @@ def test_every_view_says_why_the_server_is_not_ready(page: Page, shown: Shown) -
     try:
         expect(page.locator("#link")).to_have_text("not ready")
         expect(page.locator("#link")).to_have_class("down")
-        for number in range(1, 8):
+        for number in range(1, 9):
             page.keyboard.press(str(number))
             expect(page.locator("#alert")).to_contain_text("less free space than min_free")
     finally:
@@ -173,22 +196,24 @@ def test_every_view_says_why_the_server_is_not_ready(page: Page, shown: Shown) -
 def test_a_new_page_gets_the_history(page: Page, shown: Shown) -> None:
     with urlopen(f"{shown.url}api/history") as answer:
         told = json.load(answer)
-    assert len(told["time"]) == len(told["rate"]) == len(told["lag"]) > 0
-    assert any(rate > 0 for rate in told["streams"]["telemetry"])
+    assert len(told["time"]) == len(told["in"]) == len(told["out"]) == len(told["lag"]) > 0
+    with urlopen(f"{shown.url}api/history?id=telemetry") as answer:
+        told = json.load(answer)
+    assert told["step"] * len(told["in"]) >= told["step"]
 
 
 def test_the_mesh_shows_nodes_and_their_messages(page: Page) -> None:
-    page.keyboard.press("2")
+    page.keyboard.press("4")
     for name in ("lamp", "door"):
         expect(page.locator("#graph text", has_text=name)).to_be_visible()
-        expect(page.locator("#peers")).to_contain_text(name)
-    expect(page.locator("#graph text", has_text="lights")).to_be_visible()
+        expect(page.locator("#mesh-table")).to_contain_text(name)
+    expect(page.locator("#mesh-table")).to_contain_text("lights")
     expect(page.locator("#graph line.talk").first).to_be_attached()
 
 
 def test_a_node_can_be_selected_by_keyboard(page: Page) -> None:
-    page.keyboard.press("2")
-    lamp = page.locator("#peers button", has_text="lamp")
+    page.keyboard.press("4")
+    lamp = page.locator("#mesh-table tbody button", has_text="lamp")
     lamp.focus()
     page.keyboard.press("Enter")
     expect(lamp).to_have_attribute("aria-pressed", "true")
@@ -200,34 +225,46 @@ def test_a_node_can_be_selected_by_keyboard(page: Page) -> None:
 
 
 def test_the_log_has_names_and_filters(page: Page) -> None:
-    page.keyboard.press("6")
+    page.keyboard.press("7")
+    page.select_option("#log-source", "mesh-log")
     expect(page.locator("#log-table")).to_contain_text("SEND")
-    page.select_option("#log-event", "RECV")
-    page.fill("#log-text", "door")
+    page.fill("#log .filter input", "recv door whisper")
+    expect(page.locator("#log-table")).not_to_contain_text("SEND")
     row = page.locator("#log-table tbody tr").first
     expect(row).to_contain_text("door")
     expect(row).to_contain_text("lamp")
     expect(row).to_contain_text("WHISPER")
-    expect(page.locator("#log-table")).not_to_contain_text("SEND")
-    page.fill("#log-text", "no such name")
-    expect(page.locator("#log-note")).to_contain_text("0 of the last")
+    page.fill("#log .filter input", "no such name")
+    expect(page.locator("#log-pages")).to_contain_text("none")
 
 
-def test_streams_show_their_subscribers_with_gear_and_lag(page: Page) -> None:
+def test_the_log_of_the_server_is_shown_as_text(page: Page) -> None:
+    logging.getLogger("zambezi.test").warning("a name from the network: <b>%s", "\x1b[2J")
+    page.keyboard.press("7")
+    expect(page.locator("#log-table")).to_contain_text("a name from the network: <b>\\x1b[2J")
+
+
+def test_streams_and_clients_are_filtered_and_sorted(page: Page) -> None:
+    page.keyboard.press("2")
+    rows = page.locator("#streams-table tbody tr")
+    expect(rows.filter(has_text="telemetry")).to_be_visible()
+    expect(page.locator("#streams-table canvas.spark").first).to_be_visible()
+    page.get_by_role("button", name="messages").click()
+    expect(rows.first).to_contain_text("telemetry")
+    page.fill("#streams .filter input", "UNCHANG")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("unchanging")
+    expect(page.locator("#streams-pages")).to_contain_text("in all")
+    page.reload()
+    expect(rows.first).to_contain_text("unchanging")  # the address has the filter
     page.keyboard.press("3")
-    expect(page.locator("#stream-table tbody tr", has_text="telemetry")).to_be_visible()
-    expect(page.locator("#stream-table canvas.spark").first).to_be_visible()
-    expect(page.locator("#client-table")).to_contain_text("glob:*-1")
-    expect(page.locator("#client-table .pill")).to_have_text("live")
+    expect(page.locator("#clients-table")).to_contain_text("glob:*-1")
+    expect(page.locator("#clients-table .pill.live").first).to_be_visible()
 
 
 def test_a_tail_follows_a_stream_and_shows_bodies_as_text(page: Page) -> None:
-    page.goto(page.url + "#tail")
-    expect(page.locator("#tail-stream")).to_have_value("telemetry")
-    page.select_option("#tail-stream", "unchanging")
-    page.fill("#tail-pattern", "exact:sensor-2")
-    page.select_option("#tail-since", "earliest")
-    page.click("#tail-go")
+    page.goto(page.url + "#stream/unchanging")
+    follow(page, "exact:sensor-2")
     first = page.locator("#tail-table tbody tr").first
     expect(first).to_contain_text("<b>reading 2</b>\\x07")
     expect(first).to_contain_text("sensor-2")
@@ -237,32 +274,57 @@ def test_a_tail_follows_a_stream_and_shows_bodies_as_text(page: Page) -> None:
     expect(page.locator("#tail-go")).to_have_text("Follow")
 
 
-def test_a_stream_whose_name_is_not_utf8_is_shown_and_followed(page: Page) -> None:
-    page.keyboard.press("3")
-    page.locator("#stream-table a", has_text=r"zz\xff<b>[bold red]\x1b[2J").click()
+def test_a_stream_whose_name_is_not_utf8_has_a_page(page: Page) -> None:
+    page.keyboard.press("2")
+    page.locator("#streams-table a", has_text=r"zz\xff<b>[bold red]\x1b[2J").click()
     expect(page.locator("#tail-table")).to_contain_text("from a hostile stream")
+    expect(page.locator("#stream-name")).to_contain_text(r"zz\xff<b>[bold red]\x1b[2J")
+    expect(page.locator("#stream-name b")).to_have_count(0)
 
 
-def test_a_stream_links_to_its_tail(page: Page) -> None:
-    page.keyboard.press("3")
-    page.locator("#stream-table a", has_text="telemetry").click()
-    expect(page.locator("#tail")).to_be_visible()
+def test_a_stream_has_a_page_with_everything_about_it(page: Page) -> None:
+    page.keyboard.press("2")
+    page.locator("#streams-table a", has_text="telemetry").click()
     expect(page.locator("#tail-table")).to_contain_text(re.compile(r"reading \d+"))
-    expect(page.locator("#tail-go")).to_have_text("Stop")
+    expect(page.locator("#stream-policy")).to_contain_text("for ever")
+    expect(page.locator("#stream-segments tbody tr")).to_have_count(1)
+    expect(page.locator("#stream-readers")).to_contain_text("billing")
+    expect(page.locator("#stream-clients")).to_contain_text("glob:*-1")
+    expect(page.locator("#stream-keys")).to_contain_text("sensor-1")
+    expect(page.locator("#stream-rates canvas")).to_be_visible()
+    expect(page.locator("#stream-cards")).to_contain_text(re.compile(r"\d+\.\d / \d+\.\d"))  # the latency
+    expect(page.locator("#stream-orders")).to_contain_text("read only")
+
+
+def test_json_is_shown_as_json(page: Page) -> None:
+    page.goto(page.url + "#stream/json")
+    expect(page.locator("#tail-table pre").first).to_have_text('{ "a": [ 1, 2 ] }')
+    expect(page.locator("#tail-table tbody tr").last).to_contain_text("{broken")
 
 
 def test_an_invalid_pattern_is_reported_beside_the_form(page: Page) -> None:
-    page.goto(page.url + "#tail")
-    expect(page.locator("#tail-stream")).to_have_value("telemetry")
-    page.fill("#tail-pattern", "regex:(")
-    page.click("#tail-go")
+    page.goto(page.url + "#stream/telemetry")
+    follow(page, "regex:(")
     expect(page.locator("#tail-note")).to_contain_text("cannot be understood")
 
 
+def test_a_missing_stream_says_so(page: Page) -> None:
+    page.goto(page.url + "#stream/nope")
+    expect(page.locator("#stream-name")).to_contain_text("This stream is not here")
+
+
+def test_the_header_of_a_phone_is_low(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    for number in range(1, 9):
+        page.keyboard.press(str(number))
+        assert page.evaluate("document.querySelector('header').offsetHeight") <= 64
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_topics_and_results_are_shown(page: Page) -> None:
-    page.keyboard.press("4")
-    expect(page.locator("#topic-table")).to_contain_text("mcollective discovery")
-    page.keyboard.press("7")
+    page.keyboard.press("5")
+    expect(page.locator("#topics-table")).to_contain_text("mcollective discovery")
+    page.keyboard.press("8")
     expect(page.locator("#results h2")).to_contain_text("Traffic")
     expect(page.locator("#results h3")).to_have_text("busy keys")
     expect(page.locator("#results th.n")).to_have_text("of all")
@@ -274,10 +336,10 @@ def test_topics_and_results_are_shown(page: Page) -> None:
 
 
 def test_the_page_can_be_used_with_the_keyboard_alone(page: Page) -> None:
-    page.keyboard.press("6")
+    page.keyboard.press("7")
     expect(page.locator("#log")).to_be_visible()
     page.keyboard.press("/")
-    expect(page.locator("#log-level")).to_be_focused()
+    expect(page.locator("#log .filter input")).to_be_focused()
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
@@ -294,3 +356,40 @@ def test_the_theme_is_remembered(page: Page) -> None:
     assert page.evaluate(ground) != light
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_a_stream_is_administrated_with_the_token(browser: Browser, shown: Shown) -> None:
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    page.goto(shown.ordering_url)
+    page.keyboard.press("2")
+    page.click("#stream-create")
+    page.fill("#order [name=name]", "<i>new")
+    page.fill("#order [name=keep_seconds]", "3600")
+    page.click("#order [type=submit]")
+    page.locator("#streams-table a", has_text="<i>new").click()
+    expect(page.locator("#stream-policy")).to_contain_text("1.0 h")
+    page.click("[data-order=publish]")
+    page.fill("#order [name=key]", "k")
+    page.fill("#order [name=body]", "hello")
+    page.click("#order [type=submit]")
+    expect(page.locator("#tail-table")).to_contain_text("hello")
+    page.keyboard.press("Escape")
+    page.click("[data-order=edit]")
+    page.fill("#order [name=keep_seconds]", "7200")
+    page.click("#order [type=submit]")
+    expect(page.locator("#stream-policy")).to_contain_text("2.0 h")
+    page.click("[data-order=trim]")
+    page.fill("#order [name=before]", "99")
+    page.click("#order [type=submit]")
+    expect(page.locator("#order .problem")).not_to_be_empty()
+    page.keyboard.press("Escape")
+    page.click("[data-order=delete]")
+    page.fill("#order [name=confirm]", "new")
+    page.click("#order [type=submit]")
+    expect(page.locator("#order .problem")).to_contain_text("not the name")
+    page.fill("#order [name=confirm]", "<i>new")
+    page.click("#order [type=submit]")
+    expect(page.locator("#stream-name")).to_contain_text("This stream is not here")
+    page.close()

@@ -12,6 +12,7 @@ import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.pages.blocks import ROOT
 from zambezi.cli import command_parser
@@ -125,6 +126,12 @@ def check_spark_pipelines(arguments: list[str]) -> None:
     assert set(arguments[1::2]) == {"--conf"}
 
 
+def check_curl(arguments: list[str]) -> None:
+    from zambezi.console import console
+
+    assert urlsplit(arguments[-1]).path in str(console.__doc__), "the console does not have this path"
+
+
 def anything(arguments: list[str]) -> None:
     """Accept a program of the system, or one that the line before installs."""
 
@@ -138,6 +145,7 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
     "spark-class": check_spark_class,
     "spark-pipelines": check_spark_pipelines,
     "cd": check_directory,
+    "curl": check_curl,
     "apt-get": anything,
     "venv-pack": anything,
     ".": anything,

@@ -30,6 +30,9 @@ _GOES_ON = re.compile(
     r"zambezi (serve\b|top\b|(fleet agent|(mesh|peer) chat|mesh watch|log collect|sub)\b(?!.*--(count|until)))"
 )
 
+# What a command says if the server that was just started is not ready after 2 s: a busy machine.
+_WAITS = "zambezi: warning: waiting for a broker"
+
 # Values that differ from run to run, and their masks.
 _MASKS = (
     (r"\b\d+\.\d+ ms\b", "N ms"),
@@ -106,7 +109,8 @@ class Command:
     @property
     def lines(self) -> list[str]:
         """The lines of its output, masked."""
-        return [line for line in map(masked, self._output.replace("\r", "\n").split("\n")) if line]
+        lines = map(masked, self._output.replace("\r", "\n").split("\n"))
+        return [line for line in lines if line and not line.startswith(_WAITS)]
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode() + b"\n")

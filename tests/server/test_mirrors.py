@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.server.test_server import config_for
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.server import Config, Server
 from zambezi.server import mirrors as module
-from zambezi.server.config import MirrorConfig
+from zambezi.server.config import JournalConfig, MirrorConfig, StoreConfig
 from zambezi.zeps.asyncio import Client
 from zambezi.zmtp.keys import KeyPair, write_pair
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def mirroring(path: Path, **mirror: object) -> Config:
@@ -75,3 +74,35 @@ async def test_a_mirror_waits_for_its_source(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(module, "GRACE", 0.0)
     async with Server(mirroring(tmp_path, source="tcp://127.0.0.1:1")) as server:
         await eventually(lambda: any("it waits for the source: not connected" in one for one in server._look()))
+
+
+@in_loop
+async def test_of_servers_that_share_a_store_only_the_one_with_the_target_mirrors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+    monkeypatch.setattr(module, "LOOK", 0.05)
+    store = StoreConfig(url=str(tmp_path / "store"), heartbeat=0.1, copies="off")
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(Server(config_for(tmp_path / "source")))
+        client = await stack.enter_async_context(Client.connect(source.endpoints["zeps"]))
+        await fill(client, "s")
+        own = [await stack.enter_async_context(AsyncExitStack()) for _ in range(2)]
+        servers = []
+        for number, one in enumerate(own):
+            mirror = MirrorConfig(stream="s", target="copy", source=source.endpoints["zeps"])
+            journal = JournalConfig(sync="store")
+            config = config_for(tmp_path / f"{number}", mirrors=[mirror], store=store, journal=journal)
+            servers.append(await one.enter_async_context(Server(config)))
+
+        await eventually(lambda: [one.mirrors[0].is_following for one in servers].count(True) == 1)
+        first = 0 if servers[0].mirrors[0].is_following else 1
+        endpoints = [server.endpoints["zeps"] for server in servers]
+        reader = await stack.enter_async_context(Client.connect(endpoints))
+        subscription = await stack.enter_async_context(reader.stream("copy").subscribe(since="earliest"))
+        assert [(await subscription.recv(PATIENCE)).body for _ in range(3)] == [b"one", b"two", b"three"]
+        assert not servers[1 - first].mirrors[0].is_following
+        await own[first].aclose()
+        await fill(client, "s")
+        assert [(await subscription.recv(PATIENCE)).body for _ in range(3)] == [b"one", b"two", b"three"]
+        assert servers[1 - first].mirrors[0].is_following

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from zambezi.cli.client import LOOK, add_client_options, add_timeout_option, client_of
+from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.stream_tables import ago
 from zambezi.cli.terminal import say, table_console
 from zambezi.wire.text import printable
@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="List the brokers that share an object store, and how many of its streams each of them has.",
     )
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each broker")
-    add_timeout_option(parser, LOOK)
+    add_timeout_option(parser, only_looks=True)
     add_client_options(parser)
     parser.set_defaults(run=run)
 

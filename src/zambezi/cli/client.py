@@ -44,8 +44,9 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     add_security_options(options, "the broker")
 
 
-def add_timeout_option(parser: argparse.ArgumentParser, default: float = WORK) -> None:
+def add_timeout_option(parser: argparse.ArgumentParser, *, only_looks: bool = False) -> None:
     """Add --timeout: how long a command waits for the broker."""
+    default = LOOK if only_looks else WORK
     parser.add_argument(
         "--timeout",
         metavar="TIME",

@@ -393,7 +393,7 @@ class _Session:
             verdict = work.judge(results)
             save(with_verdict(results, verdict), self._results)
             if arguments.publish:
-                publish_alarms(verdict, sink_options(arguments, arguments.publish))
+                publish_alarms(verdict, sink_options(arguments, arguments.publish), table=str(work.place))
             if arguments.csv:
                 write_csv(reports, arguments.csv)
             if arguments.report:

@@ -61,7 +61,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="NAME",
         help="count the lines under this name, and skip those that were published under it before",
     )
-    add_timeout_option(parser, 30.0)
+    add_timeout_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=run)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from zambezi.cli.client import LOOK, WORK, add_client_options, add_timeout_option, client_of
+from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
 from zambezi.cli.stream_tables import ago, duration
@@ -68,7 +68,7 @@ def _command(
     if is_about_one:
         parser.add_argument("reader", metavar="READER", help="the name of the reader")
         parser.add_argument("--shared", action="store_true", help="READER is a group of shared readers")
-    add_timeout_option(parser, LOOK if name in ("list", "info") else WORK)
+    add_timeout_option(parser, only_looks=name in ("list", "info"))
     add_client_options(parser)
     parser.set_defaults(run=run)
     return parser

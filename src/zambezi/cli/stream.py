@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Group, RenderableType
 from rich.live import Live
 
-from zambezi.cli.client import LOOK, WORK, add_client_options, add_timeout_option, client_of
+from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import octets, seconds, start
@@ -75,7 +75,7 @@ def _command(
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=description.split(".", maxsplit=1)[0].lower(), description=description)
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
-    add_timeout_option(parser, LOOK if name in ("info", "last") else WORK)
+    add_timeout_option(parser, only_looks=name in ("info", "last"))
     add_client_options(parser)
     parser.set_defaults(run=run)
     return parser
@@ -145,7 +145,7 @@ def _add_list(commands: Subparsers) -> None:
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
-    add_timeout_option(parser, LOOK)
+    add_timeout_option(parser, only_looks=True)
     add_client_options(parser)
     parser.set_defaults(run=run_list)
 

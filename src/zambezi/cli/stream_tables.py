@@ -17,7 +17,8 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
     """Return a table of streams.
 
     It has columns for multicast if a stream has a group, and for the lag of the named reader that is furthest behind,
-    connected or not, if a stream has named readers; and for the brokers, if they share their streams.
+    connected or not, if a stream has named readers; and for the brokers, if they share their streams. A stream whose
+    broker does not answer has no figures.
     """
     table = Table(title="streams", title_justify="left")
     grouped = any(one.multicast for one in streams)
@@ -38,13 +39,11 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
     ):
         table.add_column(name, justify=justify, no_wrap=name == "stream")
     for one in streams:
+        figures = (f"{one.messages:,}", f"{one.last:,}" if one.messages else "-", size(one.octets))
+        live = (f"{one.rate:,.0f}", str(one.subscribers))
         table.add_row(
             printable(one.stream),
-            f"{one.messages:,}",
-            f"{one.last:,}" if one.messages else "-",
-            size(one.octets),
-            f"{one.rate:,.0f}",
-            str(one.subscribers),
+            *((*figures, *live) if one.is_described else ("-",) * 5),
             *((f"{one.reader_lag:,}" if one.readers else "-",) if named else ()),
             ago(one.last_at),
             f"held: {printable(one.held)}" if one.held else _sync(one),

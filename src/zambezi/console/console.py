@@ -1,11 +1,14 @@
 """The web server of the console.
 
     /              the page
-    /api/state     everything that the page shows, as JSON
-    /api/live      the same every second, as server-sent events
+    /api/state     everything about the server, as JSON
+    /api/live      what one view of the page shows, every second, as server-sent events with differences:
+                   ?view=...&filter=...&sort=...&page=...
     /api/tail      the messages of a stream, as server-sent events: ?stream=...&pattern=...&since=...; for a stream
                    whose name is not UTF-8, ?id= with the `id` of the state
-    /api/history   rates and lags of the last three minutes
+    /api/history   rates and lags of the last hour; ?id= for those of a stream
+    /api/keys      the keys that the latest messages of a stream have most: ?id=
+    /api/order     POST: publish a message, or create, edit, trim or delete a stream; see `orders`
     /api/log       the latest logs of the mesh
     /api/results   the latest results of the pipelines
     /metrics       for Prometheus
@@ -30,26 +33,26 @@ import os
 import socket
 import time
 from collections.abc import AsyncGenerator, Mapping
-from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import web
 
 from zambezi.console.answers import Answer, encode, pieces
+from zambezi.console.board import Board
 from zambezi.console.door import KEPT, Door, is_ours
 from zambezi.console.guard import METRICS, Guard, Handler, harden
 from zambezi.console.history import History
+from zambezi.console.live import Differences
+from zambezi.console.logbook import Logbook
 from zambezi.console.metrics import CONTENT_TYPE, exposition
+from zambezi.console.orders import Orders
 from zambezi.console.results import latest_results
-from zambezi.errors import ZambeziError
+from zambezi.console.tables import LookError
+from zambezi.console.tail import Tails
 from zambezi.server.errors import SettingError
 from zambezi.server.state import name_of, recent_logs, state_of
-from zambezi.wire.text import printable
-from zambezi.zeps.asyncio import Client
-from zambezi.zeps.client.arguments import Since
-from zambezi.zeps.client.batch import Message
 
 if TYPE_CHECKING:
     from zambezi.server import Server
@@ -57,13 +60,9 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("zambezi.console")
 _log.addFilter(is_ours)
 
-EVERY: Final = 1.0  # seconds between two states
+EVERY: Final = 1.0  # seconds between two values of a view
 LONGEST_PATH: Final = 200  # bytes of the path of a request
-SEQUENCE: Final = 20  # digits
-TAIL_WINDOW: Final = 256 * 1024  # bytes that the broker may send ahead of a page
 SEND_BUFFER: Final = 128 * 1024  # bytes of a connection that the kernel keeps
-TAIL_BODY: Final = 4096  # bytes of a body that the page gets
-_PLACES: Final[Mapping[str, Since]] = {"earliest": "earliest", "latest": "latest"}
 
 
 class Console:
@@ -76,6 +75,10 @@ class Console:
         self._state = Answer(lambda: encode(state_of(server)))
         self._door = Door()
         self._history = History()
+        self._logbook = Logbook()
+        self._board = Board(server, self._history, self._logbook, takes_orders=self._guard.takes_orders)
+        self._tails = Tails(server)
+        self._orders = Orders(server, self._guard)
         app = web.Application(middlewares=[self._enter, self._guard.check])
         app.on_response_prepare.append(harden)
         app.add_routes(
@@ -84,7 +87,9 @@ class Console:
                 web.get("/api/state", self._state.send),
                 web.get("/api/live", self._live, allow_head=False),
                 web.get("/api/tail", self._tail, allow_head=False),
-                web.get("/api/history", Answer(lambda: encode(self._history.told())).send),
+                web.get("/api/history", self._told),
+                web.get("/api/keys", self._keys),
+                web.post("/api/order", self._orders.handle),
                 web.get("/api/log", Answer(lambda: encode(recent_logs(server))).send),
                 web.get("/api/results", Answer(lambda: encode(latest_results(self._config.results))).send),
                 web.get(METRICS, Answer(self._metrics, CONTENT_TYPE).send),
@@ -127,12 +132,14 @@ class Console:
         for one in self._listener.sockets:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # its connections inherit it
         self._sampling = asyncio.create_task(self._sample())
+        self._logbook.open()
         host, port = self._listener.sockets[0].getsockname()[:2]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._stopping.set()
+        self._logbook.close()
         now = asyncio.get_running_loop().time()
         for follower in self._followers:
             follower.reschedule(now)
@@ -160,11 +167,16 @@ class Console:
         return web.Response(text=page, content_type="text/html")
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        return await self._events(request, self._states())
+        try:
+            self._board.see(request.query)
+        except LookError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        return await self._events(request, self._values(request.query))
 
-    async def _states(self) -> AsyncGenerator[bytes, None]:
+    async def _values(self, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        differences = Differences()
         while not self._stopping.is_set():
-            yield self._state.content()
+            yield encode(differences.next(self._board.see(query)))
             await self._pause()
 
     async def _sample(self) -> None:
@@ -178,27 +190,16 @@ class Console:
             await asyncio.wait_for(self._stopping.wait(), EVERY)
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
-        endpoint = self._server.local_zeps
-        if endpoint is None:
-            raise web.HTTPNotFound(text="This server has no broker of streams.\n")
-        name = request.query.get("id")
-        stream = request.query.get("stream", "") if name is None else name_of(name)
-        pattern = request.query.get("pattern", "")
-        since = _since(request.query.get("since", "latest"))
-        return await self._events(request, self._messages(endpoint, stream, pattern, since))
+        return await self._events(request, self._tails.follow(request.query))
 
-    async def _messages(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncGenerator[bytes, None]:
-        broker = self._server.broker
-        if broker is None or broker.engine.find(stream) is None:
-            yield _error(f"there is no stream {printable(stream)}")  # a subscription would create it
-            return
-        try:
-            async with Client.connect(endpoint) as client:
-                messages = client.stream(stream).subscribe(pattern, since=since, window=TAIL_WINDOW, times=True)
-                async for message in messages:
-                    yield _shown(message)
-        except ZambeziError as error:
-            yield _error(str(error))
+    async def _keys(self, request: web.Request) -> web.Response:
+        return web.Response(body=encode(await self._tails.top_keys(request.query)), content_type="application/json")
+
+    async def _told(self, request: web.Request) -> web.Response:
+        """Return the last hour of a stream, or of the server."""
+        name = request.query.get("id")
+        told = self._history.told() if name is None else self._history.of_stream(name_of(name))
+        return web.Response(body=encode(told), content_type="application/json")
 
     async def _events(self, request: web.Request, values: AsyncGenerator[bytes, None]) -> web.StreamResponse:
         """Send values to a follower until they end, its browser leaves, or the console stops."""
@@ -239,32 +240,3 @@ class Console:
 def _reason(error: OSError) -> str:
     """Return the reason of an error without the words that asyncio adds."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-
-
-def _error(text: str) -> bytes:
-    return encode({"error": text})
-
-
-def _shown(message: Message) -> bytes:
-    """Return a message as the page gets it."""
-    assert message.time is not None
-    shown: dict[str, Any] = {
-        "sequence": message.sequence,
-        "time": message.time.isoformat(timespec="microseconds"),
-        "key": message.key,
-        "body": message.body[:TAIL_BODY].decode("utf-8", "backslashreplace"),
-        "size": len(message.body),
-        "shown": min(TAIL_BODY, len(message.body)),
-    }
-    return encode(shown)
-
-
-def _since(text: str) -> Since:
-    if text in _PLACES:
-        return _PLACES[text]
-    if text.isdecimal() and len(text) <= SEQUENCE:
-        return int(text)
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise web.HTTPBadRequest(text="since must be earliest, latest, a sequence or a time in ISO 8601\n") from None

@@ -12,6 +12,14 @@ web page. So the guard must keep pages of other sites out:
   browser does not send the token's cookie with requests of other sites.
 - If the browser says that a page of another site made the request, to embed the answer or to trigger something, the
   guard refuses it.
+
+Orders change streams, so they need more than looking does:
+
+- A console without a token takes none: every program of the machine could give them.
+- The token must be a bearer token or the cookie. A link with `?token=` gives no order.
+- The body must be JSON. A form of another site cannot send that, and a script of another site would have to ask first
+  (a CORS preflight), which the console never allows.
+- The `Origin` that a browser adds must be the console's own.
 """
 
 from __future__ import annotations
@@ -80,13 +88,38 @@ class Guard:
             raise response
         return await handler(request)
 
+    @property
+    def takes_orders(self) -> bool:
+        """Whether a browser can change streams: only with a token."""
+        return bool(self._token)
+
+    def check_order(self, request: web.Request) -> None:
+        """Raise 403 or 415 if a request that passed the guard must not give orders."""
+        if not self.takes_orders:
+            raise web.HTTPForbidden(text="This console takes no orders without a token: set token in [console].\n")
+        if not self._presents(request):
+            raise web.HTTPForbidden(
+                text="An order needs the token as a bearer token or a cookie, not in the address.\n"
+            )
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(text="The body of an order must be application/json.\n")
+        origin = request.headers.get("Origin")
+        if origin is not None and origin.partition("://")[2] != request.host:
+            raise web.HTTPForbidden(text="This console takes no orders from pages of other sites.\n")
+        if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+            raise web.HTTPForbidden(text="This console takes no orders from pages of other sites.\n")
+
     def trusts(self, request: web.Request) -> bool:
         """Return whether a request presents the token, or needs none."""
         if not self._token:
             return not self.is_off
-        given = request.query.get("token", "")
+        in_address = _is_same(request.query.get("token", ""), self._token)
+        return self._presents(request) or in_address
+
+    def _presents(self, request: web.Request) -> bool:
+        """Return whether a request has the token in a header."""
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        shown = [(given, self._token), (bearer, self._token), (request.cookies.get(COOKIE, ""), self._pass)]
+        shown = [(bearer, self._token), (request.cookies.get(COOKIE, ""), self._pass)]
         return any([_is_same(*one) for one in shown])  # noqa: C419 - compare all, in constant time
 
     def _is_check(self, request: web.Request) -> bool:

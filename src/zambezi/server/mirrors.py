@@ -2,13 +2,15 @@
 
 Each mirror is a task. A mirror that fails begins again after a while: its other server can be repaired, or the operator
 allows it there. It never keeps the other services from running.
+
+Servers that share an object store can have the same mirrors: only the server that has the target follows the source.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from zambezi.server.config import MirrorConfig
@@ -20,15 +22,17 @@ from zambezi.zmtp.security import CurveClient, Null, Security
 
 GRACE: Final = 3.0  # seconds that a mirror has to connect before its trouble is told
 AGAIN: Final = 10.0  # seconds after which a mirror that has failed begins again
+LOOK: Final = 1.0  # seconds between two looks whether this server has the target
 
 
 class ServerMirror:
     """One mirror of a server."""
 
-    def __init__(self, config: MirrorConfig, local: str) -> None:
+    def __init__(self, config: MirrorConfig, local: str, is_here: Callable[[str], bool] = lambda _: True) -> None:
         self.name = config.target or config.stream
         self._config = config
         self._local = local
+        self._is_here = is_here  # says whether this server has a stream, or should make it
         self._security = _security_of(config)
         self._mirror: Mirror | None = None
         self._begun = 0.0
@@ -44,19 +48,39 @@ class ServerMirror:
         return f"the mirror of {self._config.stream} at {self._config.source}: {what}" if what else ""
 
     @property
+    def is_following(self) -> bool:
+        """Whether this server follows the source: another one can have the target."""
+        return self._mirror is not None
+
+    @property
     def lag(self) -> int:
         """The number of messages that the mirror is behind its source, as far as it knows."""
         return self._mirror.lag if self._mirror is not None else 0
 
     async def run(self) -> None:
-        """Follow the source, until cancelled."""
+        """Follow the source while the target is here, until cancelled."""
         while True:
+            if not self._is_here(self.name):
+                await asyncio.sleep(LOOK)
+                continue
             try:
-                await self._follow()
+                await self._follow_while_here()
             except ZepsError as error:
                 self._failure = str(error)
                 await asyncio.sleep(AGAIN)
                 self._failure = ""
+
+    async def _follow_while_here(self) -> None:
+        """Follow the source; return if another server has taken the target: that one goes on."""
+        following = asyncio.ensure_future(self._follow())
+        try:
+            while not (await asyncio.wait({following}, timeout=LOOK))[0]:
+                if not self._is_here(self.name):
+                    return
+            await following
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def _follow(self) -> None:
         config = self._config
@@ -85,6 +109,8 @@ def _security_of(config: MirrorConfig) -> Security:
     return CurveClient(read_public(config.server_key), read_pair(config.key) if config.key else KeyPair.generate())
 
 
-def mirrors_of(configs: Sequence[MirrorConfig], local: str) -> list[ServerMirror]:
+def mirrors_of(
+    configs: Sequence[MirrorConfig], local: str, is_here: Callable[[str], bool] = lambda _: True
+) -> list[ServerMirror]:
     """Return the mirrors of a configuration; `local` is the endpoint of the broker inside this process."""
-    return [ServerMirror(config, local) for config in configs]
+    return [ServerMirror(config, local, is_here) for config in configs]

@@ -136,7 +136,7 @@ class Server:
         self.disk.measure()
         self.endpoints["zeps"] = _bound(("zeps", "endpoint"), broker.bind, zeps.endpoint)
         local = broker.bind(LOCAL.format(id(self)))
-        self.mirrors = mirrors_of(zeps.mirrors, local)
+        self.mirrors = mirrors_of(zeps.mirrors, local, broker.engine.is_here)
         for mirror in self.mirrors:
             stack.push_async_callback(_end, asyncio.create_task(mirror.run()))
 

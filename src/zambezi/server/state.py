@@ -17,12 +17,14 @@ from urllib.parse import quote, unquote_to_bytes
 import psutil
 
 from zambezi import __version__
+from zambezi.mcollective.report import TopicReport
 from zambezi.server.queues import queues_of
 from zambezi.wire.text import as_bytes, as_text, printable
 from zambezi.zeps.broker.reports import describe_session, describe_stream
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import BrokerStream
-from zambezi.zre.log import hash_of
+from zambezi.zre.log import Record, hash_of
+from zambezi.zre.peer_info import PeerInfo
 
 if TYPE_CHECKING:
     from zambezi.server.server import Server
@@ -49,7 +51,26 @@ def name_of(id_of_stream: str) -> str:
 
 
 def state_of(server: Server) -> dict[str, Any]:
-    """Return everything that the console shows of a server."""
+    """Return everything that a program can know of a server: its summary, and the first rows of each kind."""
+    state = summary_of(server)
+    broker, middleware, node = server.broker, server.middleware, server.node
+    if broker is not None:
+        streams, sessions = broker.engine.streams, list(broker.engine.sessions)
+        slowest = _slowest(sessions)
+        state["zeps"] |= {
+            "streams": [{**stream_row(stream), **slowest.get(stream.name, {})} for stream in streams[:ROWS]],
+            "elsewhere": elsewhere_of(broker),
+            "clients": [client_row(session) for session in sessions[:ROWS]],
+        }
+    if middleware is not None:
+        state["mcollective"]["topics"] = [topic_row(report) for report in middleware.topics(ROWS)]
+    if node is not None:
+        state["zre"]["peers"] = [peer_row(peer) for peer in node.peers[:ROWS]]
+    return state
+
+
+def summary_of(server: Server) -> dict[str, Any]:
+    """Return the totals and the counters of a server, without rows of streams, clients, topics and peers."""
     process = psutil.Process()
     with process.oneshot():
         usage = {
@@ -81,22 +102,8 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         return None
     counters = broker.counters
     streams = broker.engine.streams
-    sessions = list(broker.engine.sessions)
-    slowest = _slowest(sessions)
+    sessions = broker.engine.sessions
     return {
-        "streams": [
-            {
-                "feed": None,
-                "id": id_of(stream.name),
-                **describe_stream(stream),
-                **slowest.get(stream.name, {}),
-                "named": _named(stream),
-                "shared": _shared(stream),
-            }
-            for stream in streams[:ROWS]
-        ],
-        "elsewhere": _elsewhere(broker),
-        "clients": [_client(session) for session in sessions[:ROWS]],
         "totals": {
             "streams": len(streams),
             "clients": len(sessions),
@@ -134,13 +141,25 @@ def _zeps(server: Server) -> dict[str, Any] | None:
     }
 
 
-def _elsewhere(broker: Broker) -> list[dict[str, object]]:
+def stream_row(stream: BrokerStream) -> dict[str, Any]:
+    """Return a description of a stream."""
+    return {
+        "feed": None,
+        "id": id_of(stream.name),
+        **describe_stream(stream),
+        "named": _named(stream),
+        "shared": _shared(stream),
+    }
+
+
+def elsewhere_of(broker: Broker) -> list[dict[str, object]]:
     """Return the streams of the object store that are not here, and their brokers."""
     seeking = broker.engine.seeking
     return [row for _, row in seeking.streams()[:ROWS]] if seeking is not None else []
 
 
-def _client(session: Session) -> dict[str, object]:
+def client_row(session: Session) -> dict[str, object]:
+    """Return a description of a connection to the broker."""
     row = describe_session(session)
     patterns = row.get("patterns")
     return {**row, "patterns": patterns[:SOME]} if isinstance(patterns, list) else row
@@ -183,21 +202,20 @@ def _mcollective(server: Server) -> dict[str, Any] | None:
         return None
     return {
         "clients": middleware.clients,
-        "topics": [
-            {
-                "topic": _short(printable(report.topic)),
-                "subscribers": report.count,
-                "clients": [
-                    {"identity": _short(printable(name)), "user": user} for name, user in report.subscribers[:SOME]
-                ],
-                "messages": report.messages,
-                "deliveries": report.deliveries,
-                "kept": report.kept,
-            }
-            for report in middleware.topics(ROWS)
-        ],
         "totals": {"topics": middleware.topic_count},
         "counters": dataclasses.asdict(middleware.counters),
+    }
+
+
+def topic_row(report: TopicReport) -> dict[str, Any]:
+    """Return a description of a topic."""
+    return {
+        "topic": _short(printable(report.topic)),
+        "subscribers": report.count,
+        "clients": [{"identity": _short(printable(name)), "user": user} for name, user in report.subscribers[:SOME]],
+        "messages": report.messages,
+        "deliveries": report.deliveries,
+        "kept": report.kept,
     }
 
 
@@ -205,25 +223,25 @@ def _zre(server: Server) -> dict[str, Any] | None:
     node = server.node
     if node is None:
         return None
-    peers = node.peers
     return {
         "uuid": node.uuid.hex,
         "hash": hash_of(node.uuid),
         "name": node.name,
         "groups": sorted(node.groups),
-        "peers": [
-            {
-                "uuid": peer.uuid.hex,
-                "hash": hash_of(peer.uuid),
-                "name": _short(peer.name),
-                "endpoint": _short(peer.endpoint),
-                "headers": {_short(name): _short(value) for name, value in islice(peer.headers.items(), SOME)},
-                "groups": sorted(_short(group) for group in islice(peer.groups, SOME)),
-            }
-            for peer in peers[:ROWS]
-        ],
-        "totals": {"peers": len(peers)},
+        "totals": {"peers": len(node.peers)},
         "counters": dataclasses.asdict(node.counters),
+    }
+
+
+def peer_row(peer: PeerInfo) -> dict[str, Any]:
+    """Return a description of a peer of the mesh."""
+    return {
+        "uuid": peer.uuid.hex,
+        "hash": hash_of(peer.uuid),
+        "name": _short(peer.name),
+        "endpoint": _short(peer.endpoint),
+        "headers": {_short(name): _short(value) for name, value in islice(peer.headers.items(), SOME)},
+        "groups": sorted(_short(group) for group in islice(peer.groups, SOME)),
     }
 
 
@@ -239,21 +257,21 @@ def _log(server: Server) -> dict[str, Any] | None:
     }
 
 
+def log_row(record: Record) -> dict[str, Any]:
+    """Return a description of a log of the mesh."""
+    return {
+        "time": record.log.time,
+        "level": record.log.level.name,
+        "event": record.log.event.name,
+        "node": record.log.node,
+        "peer": record.log.peer,
+        "text": _short(record.log.data),
+    }
+
+
 def recent_logs(server: Server) -> list[dict[str, Any]]:
     """Return the latest logs of the mesh, the oldest first."""
-    if server.logs is None:
-        return []
-    return [
-        {
-            "time": record.log.time,
-            "level": record.log.level.name,
-            "event": record.log.event.name,
-            "node": record.log.node,
-            "peer": record.log.peer,
-            "text": _short(record.log.data),
-        }
-        for record in server.logs.recent
-    ]
+    return [log_row(record) for record in server.logs.recent] if server.logs is not None else []
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from zambezi.spark.archive_reader import ArchivePartition, read_archive
 from zambezi.spark.backend import Backend, Request, SequenceRange, SizeIndex, StreamState, trimmed_error
-from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import KeyTest, RecordBatch, RecordBatchBuilder, join_small
 from zambezi.spark.errors import DataLoss, OptionError
 from zambezi.spark.filters import PushedFilters, all_of, pattern_test
@@ -28,6 +27,7 @@ from zambezi.spark.plan import (
     split_into_partitions,
     uniform_size_index,
 )
+from zambezi.spark.shared_backend import SharedBackend
 from zambezi.spark.store_backend import StoreBackend, is_store
 from zambezi.spark.worker_process import prepare_worker
 
@@ -49,7 +49,7 @@ def open_backend(options: Options) -> Backend:
         return StoreBackend(options["path"], options["storeOptions"] or {}, verify=options["verify"])
     if options["path"] is not None:
         return JournalBackend(options["path"], verify=options["verify"])
-    return BrokerBackend(
+    return SharedBackend(
         options["endpoint"], options.security(), options["timeout"], filters_keys=options["filterAt"] == "broker"
     )
 

@@ -26,7 +26,7 @@ from zambezi.spark.backend import (
 )
 from zambezi.spark.broker_access import BrokerAccess
 from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Messages
-from zambezi.spark.errors import ConnectionLost, DataLoss, Refused, SparkError, Trimmed, Vanished
+from zambezi.spark.errors import ConnectionLost, DataLoss, MovedAway, Refused, SparkError, Trimmed, Vanished
 from zambezi.spark.offsets import Position
 from zambezi.spark.task_connection import CREDIT, TaskConnection
 from zambezi.zeps.directory import RANGES
@@ -39,6 +39,7 @@ from zambezi.zeps.ranges import (
     END,
     FORBIDDEN,
     LIST,
+    MOVED,
     NOTE,
     POINTS,
     READ,
@@ -66,10 +67,11 @@ End: TypeAlias = Mapping[str, Any]
 
 
 class BrokerBackend:
-    """The streams of a broker."""
+    """The streams of one broker. `SharedBackend` reads those of all brokers that share an object store."""
 
     def __init__(self, endpoint: str, security: Security, timeout: float, *, filters_keys: bool = False) -> None:
         self.filters_keys = filters_keys  # if true, the broker filters by key, which executors could also do
+        self.others: tuple[str, ...] = ()  # the endpoints of brokers that share their streams with this one
         self._access = BrokerAccess(endpoint, security, timeout)
         self._idle: TaskConnection | None = None  # kept for the next questions: the driver asks many times per second
 
@@ -84,6 +86,7 @@ class BrokerBackend:
         found: dict[str, StreamState] = {}
         for answers, end in self._ask(requests):
             _check_end(end)
+            self.others = tuple(one for one in end.get("brokers", ()) if isinstance(one, str))
             for state in (one for body in answers.get(STATES, ()) for one in read_states(body)):
                 found[state.stream] = StreamState(
                     state.stream, state.incarnation, state.first, state.last, state.octets, state.last_time
@@ -168,7 +171,10 @@ class BrokerBackend:
     # Messages
 
     def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
-        left = deque(ranges)
+        return self.read_left(deque(ranges), request)
+
+    def read_left(self, left: deque[SequenceRange], request: Request) -> Iterator[Found]:
+        """Read ranges as `read` does. What was received is removed from `left`, also if an error ends the reading."""
         reading: _Reading | None = None
 
         def attempt() -> Found | None:
@@ -294,6 +300,8 @@ def _data_loss(wanted: SequenceRange, end: End) -> DataLoss | None:
         return trimmed_error(wanted.stream, wanted.after, int(end["oldest"]))
     if result == REPLACED:
         return replaced_error(wanted.stream, str(end["incarnation"]), wanted.incarnation)
+    if result == MOVED:
+        return MovedAway(f"stream {wanted.stream!a} is at {end.get('endpoint') or 'another broker'} now")
     if result == VANISHED:
         return Vanished(f"stream {wanted.stream!a} does not exist any more")
     _check_end(end, f"stream {wanted.stream!a}: ")

@@ -48,6 +48,10 @@ class Vanished(DataLoss):
     """A stream that does not exist any more."""
 
 
+class MovedAway(DataLoss):
+    """A stream that another broker has now: the rest of a range must be read there. `SharedBackend` does so."""
+
+
 class ConnectionLost(SparkError):
     """A broken connection to the broker that could not be made again in time."""
 

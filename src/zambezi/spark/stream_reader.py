@@ -24,13 +24,13 @@ from pyspark.sql.streaming.datasource import (
 
 from zambezi.spark.backend import SequenceRange, StreamState, trimmed_error
 from zambezi.spark.base_reader import BaseReader
-from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import RecordBatch
 from zambezi.spark.errors import Replaced, SparkError, Vanished
 from zambezi.spark.offsets import Offsets, Position
 from zambezi.spark.options import LATEST, Options
 from zambezi.spark.plan import divide_limit, uniform_size_index
 from zambezi.spark.progress import progress_report, unread_positions
+from zambezi.spark.shared_backend import SharedBackend
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -136,7 +136,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         """Show at the broker how far the query has come: all batches before the next one are done."""
         name = self.options["reader"]
         backend = self.backend
-        if name is None or not self._notes or not isinstance(backend, BrokerBackend):
+        if name is None or not self._notes or not isinstance(backend, SharedBackend):
             return
         moved = {stream: one for stream, one in done.items() if self._noted.get(stream) != one}
         try:

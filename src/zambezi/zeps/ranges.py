@@ -33,6 +33,7 @@ ALL: Final = "all"  # everything was answered
 TRIMMED: Final = "trimmed"  # messages of the range are not kept any more
 REPLACED: Final = "replaced"  # the stream has another incarnation
 VANISHED: Final = "vanished"  # there is no such stream
+MOVED: Final = "moved"  # another broker has the stream, at `endpoint`; empty if none has it at this moment
 FORBIDDEN: Final = "forbidden"
 REFUSED: Final = "refused"  # the position cannot be noted
 UNREADABLE: Final = "unreadable"  # the journal is damaged, or the disk fails

@@ -190,3 +190,10 @@ def test_the_keys_of_a_mirror_must_exist(tmp_path: Path, keys: Path) -> None:
     found = only(config_of(tmp_path, f'{text}server_key = "{tmp_path}/berlin.pub"'))
     assert (found.path, found.is_mistake) == (("zeps", "mirrors", 0, "server_key"), True)
     assert examine(config_of(tmp_path, f'{text}server_key = "{keys}/server.pub"')) == []
+
+
+def test_a_rule_can_name_the_console_if_it_has_a_token(tmp_path: Path, keys: Path) -> None:
+    config = config_of(tmp_path, '[[rules]]\nkeys = ["console"]\npublish = ["*"]')
+    assert examine(config) == []
+    without = dataclasses.replace(config, console=dataclasses.replace(config.console, token=""))
+    assert any("has no key console" in one.problem for one in examine(without))

@@ -202,6 +202,25 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("shared")
+def test_a_run_that_is_not_healthy_ends_with_3_and_publishes_alarms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
+        client.stream("readings").publish_many(numbered(30))
+        client.stream("readings").flush()
+        options = ["--streams", "readings", "--limit", "missing=-1", "--publish", "alarms", "--json"]
+        assert main([*RUN, "archive", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 1
+        assert "--limit missing=-1: missing must be 0 to" in capsys.readouterr().err
+        options[3] = "messages=31"
+        assert main([*RUN, "traffic", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 3
+        told = json.loads(capsys.readouterr().out)
+        alarms = list(client.stream("alarms").subscribe(since="earliest", until="now"))
+    assert told["verdict"] == "healthy: no, because 30 messages were found, and at least 31 expected"
+    assert told["reports"]["traffic-streams"]["rows"][0]["messages"] == 30
+    assert [json.loads(one.body)["kind"] for one in alarms] == ["few"]
+
+
+@pytest.mark.usefixtures("shared")
 def test_a_run_that_another_one_overtakes_ends_with_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

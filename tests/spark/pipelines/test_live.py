@@ -153,11 +153,12 @@ def test_the_health_of_a_real_mesh(spark: SparkSession, tmp_path: Path) -> None:
     ]
     comings = rows(found, "health-flapping", "peer", "name", "seen_by", "comings", "most")
     assert set(comings) == {(bob, "bob", ann, 3, 3), (bob, "bob", carol, 3, 3)}
-    seen = rows(found, "health-sessions", "node", "peer", "name", "state")
-    assert [one for one in seen if one[0] == ann and one[1] == bob] == [(ann, bob, "bob", "closed")] * 3
-    assert (ann, home, "server", "open") in seen
-    lengths = rows(found, "health-sessions", "node", "peer", "seconds")
-    assert all(seconds > 0 for node, peer, seconds in lengths if (node, peer) == (ann, bob))
+    nodes = rows(found, "health-nodes", "node", "hashes", "state", "restarts", "comings", "flapping_seen_by")
+    assert nodes[0] == ("bob", bob, "flapping", 0, 3, 2)
+    assert ("server", home) in {one[:2] for one in nodes}
+    times = [one[1:] for one in rows(found, "health-timeline", "hash", "node", "seconds", "seen_by") if one[0] == bob]
+    assert [(name, seen_by) for name, _, seen_by in times] == [("bob", 2)] * 3
+    assert all(seconds > 0 for _, seconds, _ in times)
     events: Counter[tuple[str, str]] = Counter()  # over all windows
     for node, *counts in rows(found, "health-events", "node", "enter", "exit", "send", "recv"):
         for what, count in zip(("enter", "exit", "send", "recv"), counts, strict=True):

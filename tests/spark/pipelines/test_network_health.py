@@ -145,8 +145,9 @@ def test_messages_that_are_not_logs_are_counted(spark: SparkSession) -> None:
     assert table(reports["health-clocks"].frame) == []
 
 
-NODE = "node hashes state restarts recent_restarts comings flapping_seen_by seen_by first gone reason"
-BOB = ["bob", "0002", "here", 0, 0, None, None, 3, "2023-11-15 10:00:00", None, None]
+NODE = "node hashes state restarts recent_restarts comings flapping_seen_by last_flap seen_by first gone reason"
+NOW = "2023-11-15 11:58:00"
+BOB = ["bob", "0002", "here", 0, 0, None, None, None, 3, "2023-11-15 10:00:00", None, None]
 
 
 def reported(*nodes: list[Any], problems: list[list[Any]] = [], clocks: list[list[Any]] = []) -> dict[str, Rows]:  # noqa: B006
@@ -161,9 +162,9 @@ def reported(*nodes: list[Any], problems: list[list[Any]] = [], clocks: list[lis
 
 def test_a_verdict_names_nodes_and_says_why() -> None:
     found = reported(
-        ["dave", "0006", "flapping", 0, 0, 4, 2, 3, "2023-11-15 10:00:00", None, None],
-        ["eve", "0008", "lost", 0, 0, None, None, 3, "2023-11-15 10:00:00", "2023-11-15 11:55:00", "silent for 30 s"],
-        ["carol", "0003, 0004", "here", 9, 3, None, None, 3, "2023-11-15 10:00:00", None, None],
+        ["dave", "0006", "flapping", 0, 0, 4, 2, NOW, 3, "2023-11-15 10:00:00", None, None],
+        ["eve", "0008", "lost", 0, 0, None, None, None, 3, NOW, "2023-11-15 11:55:00", "silent for 30 s"],
+        ["carol", "0003, 0004", "here", 9, 3, None, None, None, 3, NOW, None, None],
         BOB,
         problems=[["2023-11-15 11:59:50", "0002", "bob", 2], ["2023-11-15 02:00:00", "0002", "bob", 7]],
         clocks=[["0009", None, -20, 90_000]],
@@ -178,9 +179,9 @@ def test_a_verdict_names_nodes_and_says_why() -> None:
 
 
 def test_a_node_that_left_or_was_lost_long_ago_is_no_problem() -> None:
-    left = ["a", "0001", "left", 0, 0, None, None, 3, "2023-11-15 10:00:00", "2023-11-15 11:00:00", "it left"]
-    lost = [*left[:2], "lost", *left[3:9], "2023-11-10 11:00:00", "silent for 30 s"]
-    just = [*left[:2], "lost", *left[3:9], "2023-11-15 11:59:30", "silent for 30 s"]
+    left = ["a", "0001", "left", 0, 0, None, None, None, 3, NOW, "2023-11-15 11:00:00", "it left"]
+    lost = [*left[:2], "lost", *left[3:10], "2023-11-10 11:00:00", "silent for 30 s"]
+    just = [*left[:2], "lost", *left[3:10], "2023-11-15 11:59:30", "silent for 30 s"]
     for row in (left, lost, just):
         assert health.judge(reported(row, BOB), SETTINGS).lines() == ["healthy: yes (2 nodes, 1 of them there)"]
     assert not health.judge(reported(just, BOB), replace(SETTINGS, read_up_to=NOON + 60)).is_healthy

@@ -81,6 +81,9 @@ def test_an_incremental_run_reads_new_messages(spark: SparkSession, tmp_path: Pa
     assert (second.rows, second.total) == (12, 42)
     run = Run(spark, PIPELINES["traffic"], out, {"path": str(data)})
     assert messages_in(run) == 42
+    # Each window and key has one row, although several batches added to it.
+    sums = DeltaTable(f"{out}/traffic").to_pyarrow_table(columns=["start", "stream", "key"]).to_pylist()
+    assert len(sums) == len({tuple(row.values()) for row in sums}) == 10
     with pytest.raises(TableError, match="grows with a streaming query"):
         run.once()
     write(data, "s", numbered(1))

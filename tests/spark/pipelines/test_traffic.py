@@ -105,10 +105,10 @@ def test_a_verdict_names_silent_keys_abnormal_prefixes_and_gaps() -> None:
         "  and prefix room of s had more messages than usual: 900 in 2 windows, 100 expected",
         "  and s misses 2 messages, the last ones after 17",
     ]
-    assert [(one.about, one.kind, one.since) for one in verdict.reasons] == [
-        ("sensor-7", "silent", "s 2023-11-15 11:56:00"),
-        ("room", "surge", "s 2023-11-15 11"),
-        ("s", "missing", "one 17"),
+    assert [(one.about, one.kind, one.since, one.incident) for one in verdict.reasons] == [
+        ("sensor-7", "silent", "2023-11-15 11:56:00", "s 2023-11-15 11:56:00"),
+        ("room", "surge", "2023-11-15 11:10:00", "s 2023-11-15 11"),
+        ("s", "missing", "2023-11-15 11:50:00", "one 17"),
     ]
 
 

@@ -36,6 +36,7 @@ def test_reasons_are_bounded_and_the_others_are_counted() -> None:
 def test_an_incident_has_one_identity_however_its_text_changes() -> None:
     first = silent("a").identity("traffic")
     assert silent("a", 540).identity("traffic") == first
+    assert silent("a").identity("traffic", "another table") != first
     others = {
         silent("b").identity("traffic"),
         silent("a").identity("x"),

@@ -28,6 +28,7 @@ from zambezi.zmtp.connection import Heartbeat
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
+from zambezi.zeps.store import cluster
 from zambezi.zeps.store.catalog import find_stream
 from zambezi.zeps.store.chunk import NOBODY, piece_of
 from zambezi.zeps.store.cluster import Located
@@ -249,8 +250,12 @@ def test_many_clients_of_streams_elsewhere_do_not_ask_the_store(pair: Pair) -> N
     owner = pair.owner("prices")
     depot = pair.depot(1 - owner)
     wait_until(lambda: depot.cluster.named_by("prices") is not None)
-    with pytest.raises(Moved, match=pair.endpoints[owner]):
-        depot.look_up("prices", lambda _: None)
+    knocks: list[object] = []
+    depot.knock = knocks.append
+    for _ in range(100):
+        with pytest.raises(Moved, match=pair.endpoints[owner]):
+            depot.look_up("prices", lambda _: None)
+    assert len(knocks) < 100  # the other broker is connected to now and then
 
 
 def test_a_look_up_is_not_repeated_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,3 +399,25 @@ def test_a_plain_client_is_told_where_the_stream_is(pair: Pair) -> None:
         plain.expect(message(*AttachOk().encode()))
         pair.stacks[owner].close()  # the broker hands the stream over
         plain.expect(message(*Detach().encode()))
+
+
+def test_clients_wait_at_the_heir_of_a_broker_that_refuses_connections(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_TICK", 10 * PATIENCE)  # its heartbeats do not prove that it lives
+    publish(pair.client, "prices", b"1")
+    owner = pair.owner("prices")
+    heir = pair.depot(1 - owner)
+    seeking = pair.brokers[1 - owner].engine.seeking
+    assert seeking is not None
+    wait_until(lambda: heir.cluster.owner_of("prices") is not None)
+    pair.brokers[owner]._loop.call_soon_threadsafe(pair.brokers[owner]._transport.unbind_all)
+    with Client.connect(pair.endpoints, backoff=Backoff(0.01, 0.1)) as client:
+        client.stream("prices").publish("key", b"2")
+        wait_until(lambda: "prices" in seeking._held)
+        wait_until(lambda: heir.preparations.stream_of("prices") is not None)
+        pair.stacks[owner].close()
+        client.stream("prices").flush(PATIENCE)
+        found = client.stream("prices").subscribe(since="earliest", until="now")
+        assert [one.body for one in found] == [b"1", b"2"]
+    assert not seeking._held

@@ -10,9 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from tests.zeps.journal.streams import append, consistent, held
+from tests.zeps.journal.streams import append, block, consistent, held
 from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
+from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.identity import STREAM, read_identity
 from zambezi.zeps.journal.segment import Files
 
@@ -375,3 +376,37 @@ def test_a_stop_syncs_the_streams_in_parallel(tmp_path: Path, monkeypatch: pytes
         store.close()
     assert not together.broken
     assert not list(tmp_path.glob("*/unsynced"))
+
+
+def test_a_cache_is_made_and_written_without_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    with Store(tmp_path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", synced.append)
+            patch.setattr(os, "fdatasync", synced.append)
+            store.make_cache("a", {}, 7, UUID(int=1))
+            journal = store.open("a")
+            journal.note_counts([Count(b"p" * 16, 1, 3)], 1.0)
+            journal.append(block(7, [b"x"]), 1.0, [Count(b"q" * 16, 1, 1)])
+        assert not synced
+        assert (journal.is_cache, journal.incarnation, journal.first, journal.last) == (True, UUID(int=1), 7, 7)
+        assert journal.counts.get(b"p" * 16) == Count(b"p" * 16, 1, 3)
+
+
+def test_a_cache_that_a_crash_of_the_system_left_without_its_files_is_made_again(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.make_cache("a", {}, 7, UUID(int=1))
+        directory = next(path for path in tmp_path.iterdir() if path.is_dir())
+        (directory / STREAM).write_bytes(b"")  # the disk has the names, and not the content
+        store.make_cache("a", {}, 9, UUID(int=2))
+        assert (store.open("a").incarnation, store.open("a").first) == (UUID(int=2), 9)
+
+
+def test_a_stream_with_messages_is_never_replaced_by_a_cache(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        append(store.open("a"), b"x")
+    directory = next(path for path in tmp_path.iterdir() if path.is_dir())
+    (directory / STREAM).write_bytes(b"")
+    with Store(tmp_path) as store:
+        store.make_cache("a", {}, 9, UUID(int=2))
+        assert store.open("a").last == 1

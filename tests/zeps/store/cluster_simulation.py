@@ -28,12 +28,13 @@ from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.store.catalog import make_stream
 from zambezi.zeps.store.chunk import Kind, piece_of, unpack_footer, unpack_object
-from zambezi.zeps.store.cluster import Back, Cluster, Cut, Found, Located
+from zambezi.zeps.store.cluster import Back, Cluster, Cut, Expected, Found, Located
 from zambezi.zeps.store.commands import Answer
 from zambezi.zeps.store.members import leave
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.stream_log import Ended, LogSettings, Owned, State, Stored, StreamLog
+from zambezi.zeps.store.takeover import Prepared, prepare
 
 STREAMS: Final = ("prices", "orders", "events")
 PATIENCE: Final = 2.0  # seconds after which a client tries another broker
@@ -81,6 +82,8 @@ class ClusterBroker:
         self.taking: dict[str, StreamLog] = {}
         self.taken_from: dict[str, bytes] = {}
         self.releasing: dict[str, StreamLog] = {}
+        self.prepared: dict[str, Prepared] = {}
+        self.is_leaving = False
         self.confirmed_at: dict[str, float] = {}
         self._runner = Runner()
         self._waiting: list[Callable[[], object]] = []
@@ -115,11 +118,18 @@ class ClusterBroker:
         """Release all streams, and leave, as after SIGTERM."""
 
         def end() -> None:
+            self.is_leaving = True
+            self.cluster.leave()
             for name in list(self.served):
                 self._release(name)
-            self._runner.start(leave(self.id), self.world.clock.now, lambda _: self.kill(), lambda _: None)
 
         self.call(end)
+
+    def _leave_if_released(self) -> None:
+        if self.is_leaving and not self.releasing:
+            self.is_leaving = False
+            self._runner.start(leave(self.id), self.world.clock.now, lambda _: self.kill(), lambda _: None)
+            self.call(lambda: None)
 
     @property
     def _engines(self) -> list[Engine]:
@@ -140,6 +150,7 @@ class ClusterBroker:
         for name, log in list(self.releasing.items()):
             if any(isinstance(event, Ended) for event in log.take_events()):
                 del self.releasing[name]
+        self._leave_if_released()
         times = [time for engine in self._engines if (time := engine.next_time) is not None]
         if not times:
             return
@@ -170,6 +181,9 @@ class ClusterBroker:
             elif isinstance(event, Back):
                 for served in self.served.values():
                     served.log.check(self.world.clock.now)
+            elif isinstance(event, Expected):
+                for name in event.names:
+                    self._prepare(name)
             elif isinstance(event, Found):
                 for stream, owner in event.orphans:
                     self._take(stream.name, stream.place, owner)
@@ -181,8 +195,17 @@ class ClusterBroker:
         if name not in self.served and name not in self.taking and name not in self.releasing:
             log = self.taking[name] = StreamLog(place, self.id, b"I" * 16, SETTINGS)
             self.taken_from[name] = owner
-            log.take(self.world.clock.now)
+            log.take(self.world.clock.now, prepared=self.prepared.pop(name, None))
             self.call(lambda: None)
+
+    def _prepare(self, name: str) -> None:
+        """Prepare a take. What was prepared is used at the next take, however late that is."""
+
+        def note(prepared: Prepared | None) -> None:
+            if prepared is not None:
+                self.prepared[name] = prepared
+
+        self._runner.start(prepare(self.world.places[name]), self.world.clock.now, note, _raise)
 
     def _release(self, name: str) -> None:
         log = self.releasing[name] = self.served.pop(name).log
@@ -216,7 +239,10 @@ class ClusterBroker:
             done(self.served[name])
         elif self.cluster.is_cut or name in self.releasing or name in self.taking:
             done(Moved())
+        elif (server := self.cluster.heir_of(name)) is not None:
+            done(Moved(server.endpoint if server.id != self.id else ""))
         elif (server := self.cluster.named_by(name)) is not None:
+            self.cluster.suspect(server, name, self.world.clock.now)
             done(Moved(server.endpoint))
         else:
 
@@ -398,16 +424,20 @@ class ClusterWorld:
         return all(
             not broker.is_stalled and {member.id for member in broker.cluster.roll.members} == ids
             for broker in self.brokers
-        ) and all(
-            [one.cluster.roll.home(name) == one.cluster.roll.member(one.id) for one in self._owners(name)] == [True]
-            for name in STREAMS
-        )
+        ) and all([self._is_home(one, name) for one in self._owners(name)] == [True] for name in STREAMS)
+
+    def _is_home(self, broker: ClusterBroker, name: str) -> bool:
+        """Return whether a stream belongs at a broker that no other one has deposed: an idle owner learns that late."""
+        roll = broker.cluster.roll
+        is_newest = broker.served[name].log.epoch == self.readers[name].epoch
+        return is_newest and roll.home(name) == roll.member(broker.id)
 
     @property
     def _is_done(self) -> bool:
-        """Whether all messages are confirmed and acknowledged."""
+        """Whether each stream has one owner, and all messages are confirmed and acknowledged."""
         return all(client.stored == client.sent for client in self.clients) and all(
-            self.readers[name].is_done(owner.served[name].log.last) for name in STREAMS for owner in self._owners(name)
+            [self.readers[name].is_done(owner.served[name].log.last) for owner in self._owners(name)] == [True]
+            for name in STREAMS
         )
 
     def _owners(self, name: str) -> list[ClusterBroker]:

@@ -39,6 +39,7 @@ from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.runner import Runner
 from zambezi.zeps.store.stream_log import Ended, LogSettings, Owned, State, Stored, StreamLog
+from zambezi.zeps.store.takeover import Prepared, prepare
 from zambezi.zeps.store.view import View
 
 PLACE: Final = StreamPlace.of("prices")
@@ -63,6 +64,7 @@ class Broker:
         self._confirmations: dict[int, list[Callable[[], object]]] = {}  # by ticket
         self._runner = Runner()  # for readers on behalf of subscribers
         self._alarm: float | None = None
+        self._prepared: Prepared | None = None
 
     def call(self, action: Callable[[], object]) -> None:
         """Let something happen to the broker: now, when it goes on, or never if it is dead."""
@@ -135,7 +137,16 @@ class Broker:
     # For clients
 
     def take(self) -> None:
-        self.call(lambda: self.log.take(self.world.clock.now))
+        self.call(lambda: self.log.take(self.world.clock.now, prepared=self._prepared))
+        self._prepared = None
+
+    def prepare(self) -> None:
+        """Prepare a take. What was prepared is used at the next take, however late that is."""
+
+        def note(prepared: Prepared | None) -> None:
+            self._prepared = prepared
+
+        self.call(lambda: self._runner.start(prepare(PLACE), self.world.clock.now, note, lambda _: None))
 
     def check(self) -> None:
         self.call(lambda: self.log.check(self.world.clock.now))
@@ -380,6 +391,8 @@ class World:
         choice = self.chance.random()
         if choice < 0.25:
             broker.take()
+        elif choice < 0.3:
+            broker.prepare()
         elif choice < 0.35:
             broker.check()
         elif choice < 0.5 and not broker.is_stalled:
@@ -405,7 +418,8 @@ class World:
     @property
     def _is_done(self) -> bool:
         """Whether all messages are confirmed, read and acknowledged. They must be, some time after the last fault."""
-        owner = next((broker for broker in self.brokers if broker.log.is_owner), None)
+        owners = [broker for broker in self.brokers if broker.log.is_owner]  # some do not know of a newer one
+        owner = max(owners, key=lambda broker: broker.log.epoch, default=None)
         last = owner.log.last if owner is not None else 0
         return (
             owner is not None

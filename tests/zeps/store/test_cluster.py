@@ -12,9 +12,10 @@ from tests.zeps.store.shelf import PLACE, Shelf, piece
 from tests.zeps.store.simulated_store import Faults
 from zambezi.zeps.errors import StoreError
 from zambezi.zeps.store.chunk import NOBODY
-from zambezi.zeps.store.cluster import find_owner
+from zambezi.zeps.store.cluster import Cluster, find_owner
 from zambezi.zeps.store.commands import Answer, Get, List, Names, Put, Request
 from zambezi.zeps.store.members import LIMIT as MEMBER_LIMIT
+from zambezi.zeps.store.members import Member, Roll
 
 PARTS = 8  # of the runs, for processes that share them
 RATIO = 25  # runs of one stream for each run of a cluster, which takes about eight times as long
@@ -169,6 +170,90 @@ def test_a_look_up_fails_if_the_store_does_not_answer() -> None:
     world.run_for(120.0)
     assert len(found) == 20
     assert all(isinstance(one, StoreError) for one in found)
+
+
+def test_a_broker_that_leaves_is_noticed_when_a_client_asks_for_its_stream() -> None:
+    world = settled()
+    world.is_over = True
+    world.run_for(5.0)
+    left = world.owner_of(STREAMS[0])
+    assert left is not None
+    other = next(broker for broker in world.brokers if broker is not left)
+    beaten_at = other.cluster.beaten_at
+    world.clock.run_until(beaten_at + 0.2)  # the next heartbeat is far away
+    left.call(left.cluster.leave)
+    world.run_for(0.2)
+    for _ in range(2):
+        other.call(lambda: other.attach(STREAMS[0], lambda _: None))
+    world.run_for(0.3)
+    assert other.cluster.beaten_at > beaten_at
+    heir = other.cluster.heir_of(STREAMS[0])
+    assert heir is not None
+    assert heir.id != left.id
+
+
+def test_a_broker_that_refuses_connections_is_failing_until_it_puts_a_heartbeat() -> None:
+    world = settled()
+    world.is_over = True
+    owner = world.owner_of(STREAMS[0])
+    assert owner is not None
+    other = next(broker for broker in world.brokers if broker is not owner)
+    cluster = other.cluster
+    member = cluster.roll.member(owner.id)
+    assert member is not None
+    world.run_for(1.0)
+    assert cluster.heir_of(STREAMS[0]) is None
+    now = world.clock.now
+    other.call(lambda: cluster.note_refused(member, now))
+    assert cluster.heir_of(STREAMS[0]) is not None
+    world.run_for(8.0)  # it lives: a firewall is between the brokers
+    assert cluster.heir_of(STREAMS[0]) is None
+    assert not cluster.suspect(member, STREAMS[0], world.clock.now + 100)
+    assert not cluster.suspect(member, STREAMS[0], world.clock.now + 101)  # it is not connected to for a while
+    assert world.owner_of(STREAMS[0]) is owner
+
+
+def test_the_streams_of_a_dead_broker_are_taken_without_a_look_at_each() -> None:
+    world = settled()
+    world.is_over = True
+    world.run_for(10.0)
+    lost = world.owner_of(STREAMS[0])
+    assert lost is not None
+    names = list(lost.served)
+    asked: list[Request] = []
+
+    def watch(broker: ClusterBroker) -> None:
+        send = broker.network.send
+
+        def note(request: Request, answer: Callable[[Answer], object]) -> None:
+            asked.append(request)
+            send(request, answer)
+
+        broker.network.send = note  # type: ignore[method-assign]
+        broker.attach = lambda name, done: None  # type: ignore[method-assign]  # no client asks
+
+    for broker in world.brokers:
+        watch(broker)
+    lost.kill()
+    world.run_for(LIMIT)
+    assert all(world.owner_of(name) for name in names)
+    fences = [one for one in asked if isinstance(one, Put) and "/chunks/" in one.key]
+    lists = [one for one in asked if isinstance(one, List) and "streams/" in one.prefix]
+    assert len(fences) == len(names)
+    assert len(lists) == 3 * len(names)  # one when the take was prepared, and two after the fence
+
+
+def test_the_streams_of_a_broker_that_was_restarted_stay_its_own() -> None:
+    roll = Roll(
+        10.0, [Member(bytes(16), ["tcp://a:1"], 9.0), Member(b"b" * 16, ["tcp://b:1"], 9.0, streams={"prices"})]
+    )
+    cluster = Cluster(bytes(16))
+    cluster.roll = roll
+    again = Member(b"c" * 16, [], 10.0)  # it has the streams of the one before, and no endpoint yet
+    cluster._note_departed(
+        Roll(11.0, [roll.members[0], again]), frozenset({bytes(16), b"b" * 16, b"c" * 16}), frozenset({bytes(16)})
+    )
+    assert not cluster._departed
 
 
 @pytest.mark.timeout(0)  # `--seeds` can be many

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.zeps.store.shelf import Shelf
 from zambezi.zeps.store.commands import Get
-from zambezi.zeps.store.members import Owned, Roll, beat, leave
+from zambezi.zeps.store.members import Owned, Roll, beat, is_leaving, leave
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -98,3 +98,20 @@ def test_heartbeats_that_no_broker_writes_do_no_harm() -> None:
     shelf.store.objects["brokers/zz.streams"] = (b"x", 0.0)
     found = roll(shelf, A)
     assert [(member.id, list(member.endpoints)) for member in found.members] == [(A, ["tcp://a:1"]), (B, [])]
+
+
+def test_a_broker_that_leaves_is_the_home_of_no_stream() -> None:
+    shelf = Shelf()
+    roll(shelf, A)
+    found = roll(shelf, B)
+    assert not shelf.run(is_leaving(A))
+    shelf.run(beat(A, ["tcp://a:1"], is_leaving=True))
+    assert shelf.run(is_leaving(A))
+    found = roll(shelf, B, found)
+    left = found.member(A)
+    assert left is not None
+    assert left.is_leaving
+    homes = [home.id for number in range(20) if (home := found.home(f"stream{number}")) is not None]
+    assert homes == [B] * 20
+    shelf.run(leave(A))
+    assert shelf.run(is_leaving(A))

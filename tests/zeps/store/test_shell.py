@@ -11,6 +11,7 @@ import pytest
 from tests.zeps.store.shelf import PLACE, piece
 from tests.zeps.store.simulation import messages_of
 from zambezi.zeps.errors import StoreError
+from zambezi.zeps.store import shell
 from zambezi.zeps.store.chunk import UNCHANGED
 from zambezi.zeps.store.commands import (
     DONE,
@@ -145,6 +146,25 @@ def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         ObjectStore(str(tmp_path / "file" / "store"))
+
+
+def test_requests_are_executed_together_if_the_store_is_slow(real_store: ObjectStore) -> None:
+    keys = [f"key{number}" for number in range(5)]
+    for key in keys:
+        real_store.execute(Put(key, key.encode()))
+    asked: list[str] = []
+    execute = real_store.execute
+
+    def slow(request: Request) -> Answer:
+        asked.append(threading.current_thread().name)
+        if len(asked) == 2:
+            threading.Event().wait(2 * shell._QUICK)
+        return execute(request)
+
+    real_store.execute = slow  # type: ignore[method-assign]
+    assert real_store.execute_all([Get(key) for key in keys]) == [key.encode() for key in keys]
+    assert len([name for name in asked if name.startswith("zambezi-store")]) >= 3
+    assert real_store.execute_all([]) == []
 
 
 def test_a_refused_request_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ from tests.zeps.store.shelf import INCARNATION, PLACE, Shelf
 from zambezi.zeps.errors import StoreDamaged
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.store.chunk import UNCHANGED, Kind, unpack_object
-from zambezi.zeps.store.commands import DONE, EXISTS, List, Put
+from zambezi.zeps.store.commands import DONE, EXISTS, Get, List, Put
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.runner import Runner
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
-from zambezi.zeps.store.takeover import put_own, take_over
+from zambezi.zeps.store.takeover import prepare, put_own, take_over
 
 SMALL = LogSettings(commit=0.0, chunks=3)
 ME = b"m" * 16
@@ -108,3 +108,50 @@ def test_a_damaged_end_breaks_the_log_with_a_reason() -> None:
     other.take(0.0)
     shelf.settle(other)
     assert other.state is State.BROKEN
+
+
+def test_a_take_needs_one_list_before_its_fence_and_two_after_it() -> None:
+    shelf = Shelf()
+    log = shelf.log()
+    shelf.publish(log, b"1")
+    shelf.requests.clear()
+    shelf.run(take_over(PLACE, ME, UNCHANGED))
+    assert shelf.requests[0] == List(PLACE.path)
+    assert isinstance(shelf.requests[1], Put)
+    assert shelf.requests[2:4] == [List(PLACE.chunks), List(PLACE.segments)]
+    read = [request.key for request in shelf.requests[4:] if isinstance(request, Get)]
+    assert read == [PLACE.chunk(1), PLACE.chunk(2)]  # not its own fence
+    assert len(shelf.requests) == 6
+
+
+def test_a_take_that_was_prepared_reads_nothing_again() -> None:
+    shelf = Shelf()
+    log = shelf.log()
+    shelf.publish(log, b"1", counts=[Count(b"p" * 16, 1, 1)])
+    prepared = shelf.run(prepare(PLACE))
+    assert prepared is not None
+    shelf.requests.clear()
+    end = shelf.run(take_over(PLACE, ME, UNCHANGED, prepared))
+    assert (end.last, end.owner, len(end.records)) == (1, ME, 1)
+    assert [type(request) for request in shelf.requests] == [Put, List, List]
+
+
+def test_a_take_is_right_if_its_preparation_is_old() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=SMALL)
+    shelf.publish(log, b"1")
+    prepared = shelf.run(prepare(PLACE))
+    for number in range(2, 8):
+        shelf.publish(log, b"%d" % number)  # the chunks that were prepared are merged, and removed
+    assert shelf.view().segments
+    end = shelf.run(take_over(PLACE, ME, UNCHANGED, prepared))
+    assert (end.last, end.owner) == (7, ME)
+
+
+def test_a_log_with_a_gap_is_not_prepared() -> None:
+    shelf = Shelf()
+    log = shelf.log()
+    shelf.publish(log, b"1")
+    shelf.publish(log, b"2")
+    del shelf.store.objects[PLACE.chunk(2)]
+    assert shelf.run(prepare(PLACE)) is None

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 BUCKET = "zambezi"
-DEADLINE = 60.0
+DEADLINE = 120.0
+_ATTEMPTS = 3
 _GRACE = 5.0
 
 
@@ -86,6 +87,11 @@ class Weed:
             self.kill()
             raise
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """Ask it to end, and kill it if it takes long."""
         assert self._process is not None
@@ -136,12 +142,25 @@ def _free_ports(count: int) -> list[int]:
 @contextmanager
 def running_weed(directory: Path, volumes: int = 20) -> Iterator[Weed]:
     """Run `weed` with a bucket, in a directory of its own."""
-    weed = Weed(directory, volumes)
+    weed = _started(directory, volumes)
     try:
-        weed.start()
         yield weed
     finally:
         weed.kill()
+
+
+def _started(directory: Path, volumes: int) -> Weed:
+    """Start `weed`; try again with other ports if a program has taken one of them meanwhile."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        weed = Weed(directory, volumes)
+        try:
+            weed.start()
+        except AssertionError:
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            return weed
+    raise AssertionError("not reached")
 
 
 def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:

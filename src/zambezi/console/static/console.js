@@ -1,150 +1,155 @@
-// The page of the console. The server sends its whole state every second; each view draws its part of it.
+// The page of the console. The address says what it shows: #view?filter=...&sort=...&page=..., or #stream/ID. The server
+// sends that view, first whole and then the differences, every second; the page draws it.
 
-const VIEWS = ["overview", "mesh", "streams", "topics", "tail", "log", "results"];
-const KEPT = 180; // samples kept for the charts, one per second; the server sends those from before the page was opened
+import { $, ago, changeColours, chart, day, draw, element, escaped, lasted, number, pill, rate, replace, resizeCharts, size, spark, spoken } from "./parts.js";
+import { choose, drawGraph, isChosen } from "./mesh.js";
+import { openOrder } from "./orders.js";
+import { closeStream, drawStream, follow, openStream, startOrStop } from "./stream.js";
+
+const VIEWS = ["overview", "streams", "clients", "mesh", "topics", "brokers", "log", "results"];
+const SERVER_VIEWS = { brokers: "elsewhere", results: "overview" }; // the server's name of a view, if it is another one
+const PAGE = 50; // rows of a page, as the server makes them
+const KEPT = 4000; // samples of the charts
 const FEW = 8; // rows of a result that are shown until the user asks for all
-const $ = (id) => document.getElementById(id);
 let state = null;
 let connected = false;
 let view = "overview";
-let chosen = null; // the UUID of the selected node of the mesh
-const past = { time: [], rate: [], lag: [] };
-const rates = new Map(); // the recent rates of each stream
-const lags = new Map(); // the recent lags of each client
+let look = {}; // filter, sort, page, and for the log its source
+let stream = null; // the id of the stream of this page
+let live = null;
+let asked = ""; // the query of the connection
+let before = null; // the counters one second ago
+let rates = { out: 0, busy: 0 }; // since then
+const past = { time: [], in: [], out: [], lag: [] };
 
-// Building blocks
+// The address
 
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === false || value === null || value === undefined) continue;
-    if (key === "class") made.className = value;
-    else made.setAttribute(key, value);
+function readAddress() {
+  const [path, query = ""] = location.hash.slice(1).split("?");
+  const [name, id] = path.split("/");
+  stream = name === "stream" && id ? decodeURIComponent(id) : null;
+  view = stream !== null ? "stream" : VIEWS.includes(name) ? name : "overview";
+  look = Object.fromEntries(new URLSearchParams(query));
+}
+
+function go(changes) {
+  const wanted = Object.entries({ ...look, ...changes }).filter(([, value]) => value);
+  const query = new URLSearchParams(wanted).toString();
+  const hash = `#${view}${query ? `?${query}` : ""}`;
+  if (location.hash !== hash) history.replaceState(null, "", hash);
+  show();
+}
+
+function show() {
+  readAddress();
+  for (const one of [...VIEWS, "stream"]) $(one).hidden = one !== view;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${view === "stream" ? "streams" : view}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  for (const one of document.querySelectorAll(`#${view} .filter input`)) if (one !== document.activeElement) one.value = look.filter || "";
+  if (view === "log") $("log-source").value = look.source || "log";
+  connect();
+  if (stream !== null) openStream(stream);
+  else closeStream();
+  redraw();
 }
 
-const number = (value) => Math.round(value).toLocaleString("en");
+// The connection
 
-function size(value) {
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (value < 1024) return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
-    value /= 1024;
+const serverView = () => (view === "log" ? look.source || "log" : SERVER_VIEWS[view] || view);
+
+function connect() {
+  const { filter = "", sort = "", page = "" } = look;
+  const wanted = { view: serverView(), ...(stream !== null ? { id: stream } : {}), ...(filter ? { filter } : {}), ...(sort ? { sort } : {}), ...(page ? { page } : {}) };
+  const query = new URLSearchParams(wanted).toString();
+  if (query === asked && live && live.readyState !== EventSource.CLOSED) return;
+  live?.close();
+  asked = query;
+  const mine = live = new EventSource(`api/live?${query}`);
+  mine.onerror = () => {
+    connected = false;
+    drawAlert();
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === live) { asked = ""; connect(); } }, 3000);
+  };
+  mine.onmessage = (event) => {
+    const { whole, patch } = JSON.parse(event.data);
+    state = whole || merge(state, patch);
+    connected = true;
+    received();
+  };
+}
+
+// A JSON Merge Patch (RFC 7396).
+function merge(value, patch) {
+  for (const [key, one] of Object.entries(patch)) {
+    if (one === null) delete value[key];
+    else if (typeof one === "object" && !Array.isArray(one) && typeof value[key] === "object" && value[key] !== null) merge(value[key], one);
+    else value[key] = one;
   }
-  return `${value.toFixed(1)} TiB`;
+  return value;
 }
 
-function ago(seconds) {
-  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s ago`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
-  return `${Math.floor(seconds / 86400)} d ago`;
+function received() {
+  const passed = before ? state.time - before.time : 0;
+  if (passed > 0.2 || !before) {
+    const now = { time: state.time, delivered: state.delivered, processor: state.process.processor };
+    const since = (name) => (before ? Math.max(0, now[name] - before[name]) / passed : 0);
+    rates = { out: since("delivered"), busy: since("processor") };
+    before = now;
+    const sample = { time: state.time, in: state.zeps?.totals.rate || 0, out: rates.out, lag: state.process.loop_lag * 1000 };
+    for (const [name, values] of Object.entries(past)) {
+      values.push(sample[name]);
+      if (values.length > KEPT) values.shift();
+    }
+  }
+  drawAlert();
+  if (document.getSelection().isCollapsed) redraw(); // do not replace a table while the user has selected text in it
 }
 
-function lasted(seconds) {
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  if (seconds < 86400) return `${(seconds / 3600).toFixed(1)} h`;
-  return `${(seconds / 86400).toFixed(1)} d`;
+function redraw() {
+  if (state && (state.view === serverView()) && (stream === null || state.detail === undefined || state.detail.id === stream)) DRAW[view]();
 }
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const hash = (value) => value.toString(16).padStart(4, "0");
-
-function keep(map, key, value) {
-  const values = map.get(key) || [];
-  values.push(value);
-  if (values.length > KEPT) values.shift();
-  map.set(key, values);
+// Every view says what is wrong: a lost connection, or the reasons why the server is not ready.
+function drawAlert() {
+  const problems = connected ? state.problems : ["the console does not answer, and is asked again; the page shows its last state"];
+  const more = connected ? state.problem_count - problems.length : 0;
+  const status = !connected ? "no connection" : problems.length ? "not ready" : "live";
+  $("link").className = status === "live" ? "up" : "down";
+  if ($("link").textContent !== status) $("link").textContent = status;
+  const shown = problems.join("\n") + (more > 0 ? `\nand ${number(more)} more: see /readyz` : "");
+  if ($("alert").dataset.text !== shown) $("alert").replaceChildren(...escaped(shown)); // a screen reader reads each change aloud
+  $("alert").dataset.text = shown;
+  $("alert").hidden = !problems.length;
 }
-
-const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
-const spoken = (name) => name.replaceAll("_", " ");
-
-// Show control characters, which a page would hide, as escapes.
-function escaped(text) {
-  const parts = text.split(/([\x00-\x08\x0b-\x1f\x7f]+)/);
-  return parts.map((part, index) => index % 2 === 0 ? part : element("span", { class: "bytes" },
-    [...part].map((one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, "0")}`).join("")));
-}
-
-// A table is a list of columns and a list of rows; cells are texts or elements. A column whose name ends in # is aligned
-// to the right.
-function draw(table, columns, rows, empty) {
-  const head = element("tr", {}, ...columns.map((name) =>
-    element("th", { scope: "col", class: name.endsWith("#") ? "n" : null }, spoken(name.replace("#", "")))));
-  const body = rows.map((row) => element("tr", row.attributes || {}, ...row.cells.map((cell, index) => {
-    const made = element("td", { class: columns[index].endsWith("#") ? "n" : row.classes?.[index] });
-    made.append(...(cell === null || cell === undefined ? [] : Array.isArray(cell) ? cell : [cell]));
-    return made;
-  })));
-  if (!rows.length) body.push(element("tr", {}, element("td", { colspan: columns.length, class: "empty" }, empty)));
-  replace(table, element("thead", {}, head), element("tbody", {}, ...body));
-}
-
-// Replace the content of a place; the element that has the focus keeps it.
-function replace(place, ...children) {
-  const held = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  place.replaceChildren(...children);
-  if (held !== undefined) place.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
-}
-
-function spark(values, name) {
-  const canvas = element("canvas", { class: "spark", width: 360, height: 52, role: "img",
-    "aria-label": `${name}: now ${number(values.at(-1) || 0)}` });
-  const pen = canvas.getContext("2d");
-  const most = Math.max(...values, 1);
-  const x = (index) => 358 - (356 * (values.length - 1 - index)) / (KEPT - 1);
-  const y = (value) => 48 - (44 * value) / most;
-  pen.beginPath();
-  values.forEach((value, index) => (index ? pen.lineTo(x(index), y(value)) : pen.moveTo(x(index), y(value))));
-  pen.strokeStyle = colour("accent");
-  pen.lineWidth = 2;
-  pen.stroke();
-  pen.lineTo(358, 50);
-  pen.lineTo(x(0), 50);
-  pen.fillStyle = colour("accent") + "22";
-  pen.fill();
-  return canvas;
-}
-
-const pill = (text, kind = text) => element("span", { class: `pill ${kind}` }, text);
 
 // Overview
 
 let charts = null;
 
-function chart(place, label, format) {
-  const axis = { stroke: () => colour("faint"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { show: false } };
-  return new uPlot({
-    width: place.clientWidth || 400, height: 200, cursor: { y: false }, legend: { show: false },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-    axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
-    series: [{}, { label, stroke: () => colour("accent"), width: 2, points: { show: false }, fill: () => colour("accent") + "22" }],
-  }, [[], []], place);
-}
-
 function drawOverview() {
   const totals = state.zeps?.totals || { rate: 0, streams: 0, octets: 0 };
   const gears = state.zeps?.gears || {};
-  const bad = Object.values(state.zeps?.invalid || {}).reduce((sum, count) => sum + count, 0)
-    + (state.mcollective?.counters.errors || 0);
   const cards = [
-    [number(totals.rate), "messages per second"],
+    [rate(totals.rate), "in, messages per second"],
+    [rate(rates.out), "out, messages per second"],
     [number(totals.streams), "streams"],
     [size(totals.octets), "in journals"],
-    [`${number(gears.live || 0)} / ${number(Object.values(gears).reduce((sum, count) => sum + count, 0))}`, "subscribers live"],
-    [number(state.zre?.totals.peers || 0), "peers in the mesh"],
-    [number(state.mcollective?.clients || 0), "fleet clients"],
-    [number(bad), "invalid requests"],
+    [`${number(gears.live)} / ${number(Object.values(gears).reduce((sum, count) => sum + count, 0))}`, "subscribers live"],
+    [number(state.zre?.totals.peers), "peers in the mesh"],
+    [number(state.mcollective?.clients), "fleet clients"],
     [size(state.process.memory), "memory"],
+    [`${Math.round(rates.busy * 100)} %`, "of a processor"],
+    [state.disk_free === undefined ? "-" : size(state.disk_free), "free on the disk"],
     [lasted(state.time - state.started), "up"],
+    [state.version, "version"],
   ];
   $("cards").replaceChildren(...cards.map(([value, name]) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name))));
-  charts ||= { rate: chart($("rate-chart"), "rate", (value) => number(value)), lag: chart($("lag-chart"), "lag", (value) => value.toFixed(0)) };
-  charts.rate.setData([past.time, past.rate]);
-  charts.lag.setData([past.time, past.lag]);
+  charts ||= { rate: chart($("rate-chart"), ["in", "out"], rate), lag: chart($("lag-chart"), ["lag"], rate) };
+  charts.rate.set([past.time, past.in, past.out]);
+  charts.lag.set([past.time, past.lag]);
   draw($("services"), ["service", "endpoint"],
     Object.entries(state.endpoints).map(([name, endpoint]) => ({ cells: [name, endpoint], classes: ["", "mono"] })), "no service runs");
   draw($("troubles"), ["service", "problem", "count#"], troubles().map((cells) => ({ cells })), "none so far");
@@ -167,170 +172,78 @@ function troubles() {
     Object.entries(counts).filter(([, count]) => count).map(([problem, count]) => [service, problem, number(count)]));
 }
 
-// Mesh: the server in the middle, its peers around it
+// Tables of the server: filtered, sorted and cut into pages there
 
-function drawMesh() {
-  const zre = state.zre;
-  const peers = (zre?.peers || []).slice().sort((a, b) => a.name.localeCompare(b.name) || a.uuid.localeCompare(b.uuid));
-  const pick = (node) => { chosen = chosen === node.uuid ? null : node.uuid; drawMesh(); };
-  const named = (peer) => {
-    const button = element("button", { class: "plain", type: "button", "data-key": peer.uuid, "aria-pressed": String(peer.uuid === chosen) }, peer.name);
-    button.addEventListener("click", () => pick(peer));
-    return button;
-  };
-  draw($("peers"), ["name", "groups", "services", "endpoint"], peers.map((peer) => ({
-    attributes: { class: peer.uuid === chosen ? "chosen" : null },
-    cells: [named(peer), peer.groups.join(", "), Object.keys(peer.headers).filter((key) => key.startsWith("X-")).join(", "), peer.endpoint],
-    classes: ["", "faint", "faint", "mono faint"] })), zre ? "no peers yet: start a node on the same network" : "the mesh is off");
-  const nodes = zre ? [{ ...zre, self: true, x: 0, y: 0 }] : [];
-  peers.slice(0, 120).forEach((peer, index, shown) => {
-    const ring = shown.length > 40 && index % 2 ? 0.72 : 1;
-    const angle = (2 * Math.PI * index) / shown.length - Math.PI / 2;
-    nodes.push({ ...peer, x: 420 * ring * Math.cos(angle), y: 250 * ring * Math.sin(angle) });
-  });
-  const byHash = new Map();
-  for (const node of nodes) byHash.set(node.hash, byHash.has(node.hash) ? null : node); // logs cannot tell two nodes with the same hash apart
-  const svg = (name, attributes, text) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text) made.textContent = text;
-    return made;
-  };
-  if (!nodes.some((node) => node.uuid === chosen)) chosen = null;
-  const away = (...some) => (chosen && !some.some((node) => node.uuid === chosen) ? " away" : "");
-  const line = (a, b, attributes) => svg("line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, ...attributes, class: (attributes.class || "") + away(a, b) });
-  const parts = nodes.slice(1).map((node) => line(nodes[0], node, {}));
-  const talk = state.log?.talk || [];
-  const most = Math.max(...talk.map(([, , count]) => count), 1);
-  const crowd = chosen ? 1 : Math.max(0.25, Math.min(1, 80 / Math.max(talk.length, 1))); // the more lines, the thinner
-  for (const [from, to, count] of talk) {
-    const a = byHash.get(from), b = byHash.get(to);
-    const share = count / most;
-    if (a && b) parts.push(line(a, b, { class: "talk", "stroke-width": 0.8 + 3 * share * crowd, "stroke-opacity": (0.08 + 0.6 * share * share) * crowd }));
-  }
-  for (const node of nodes) {
-    const circle = svg("circle", { cx: node.x, cy: node.y, r: node.self ? 22 : nodes.length > 60 ? 8 : 13,
-      class: (node.self ? "self" : "") + (node.uuid === chosen ? " chosen" : "") });
-    circle.append(svg("title", {}, `${node.name}, ${node.endpoint || "this server"}`));
-    circle.addEventListener("click", () => pick(node));
-    parts.push(circle);
-    // Names are outside the ring, away from the lines.
-    const above = node.y < -20 && !node.self;
-    if (nodes.length <= 60 || node.self) parts.push(svg("text", { x: node.x, y: node.y + (node.self ? 44 : above ? -22 : 32) }, node.name));
-    if (node.groups.length && nodes.length <= 30) parts.push(svg("text", { x: node.x, y: node.y + (above ? -40 : 48), class: "small" }, node.groups.join(", ")));
-  }
-  const picked = nodes.find((node) => node.uuid === chosen);
-  const heard = talk.filter(([from, to]) => picked && byHash.get(from) && byHash.get(to) && [from, to].includes(picked.hash));
-  const others = new Set(heard.flatMap(([from, to]) => [from, to]).filter((one) => one !== picked.hash));
-  $("mesh-note").textContent = picked
-    ? `${picked.name}: ${number(heard.reduce((sum, [, , count]) => sum + count, 0))} recent messages, ${number(others.size)} ${others.size === 1 ? "peer" : "peers"}`
-    : peers.length ? "select a node to see its messages" : "";
-  $("graph").replaceChildren(...parts);
+function drawTable(place, columns, describe, empty) {
+  const { all, found, page, order, rows } = state.table;
+  const sorting = { sort: look.sort || "", choose: (name, right) => go({ sort: look.sort === (right ? `-${name}` : name) ? (right ? name : `-${name}`) : (right ? `-${name}` : name), page: "" }) };
+  draw($(`${place}-table`), columns, order.map((id) => ({ ...describe(rows[id], id) })), found < all ? "nothing matches the filter" : empty, sorting);
+  const first = page * PAGE;
+  const shown = found ? `${number(first + 1)} to ${number(first + order.length)} of ${number(found)}` : "none";
+  const pages = Math.ceil(found / PAGE);
+  const button = (text, to, enabled) => element("button", { type: "button", "data-key": text, disabled: enabled ? null : "", onclick: () => go({ page: to ? String(to) : "" }) }, text);
+  replace($(`${place}-pages`), element("span", { role: "status" }, `${shown}${found < all ? `, ${number(all)} in all` : ""}`),
+    ...(pages > 1 ? [button("Previous", page - 1, page > 0), button("Next", page + 1, page + 1 < pages)] : []));
 }
 
-// Streams
+const sorted = (name, sort = name, right = true) => ({ name, sort, right });
+const streamLink = (id, name) => element("a", { href: `#stream/${encodeURIComponent(id)}`, "data-key": id }, escaped(name));
 
 function drawStreams() {
-  const streams = state.zeps?.streams || [];
-  const elsewhere = state.zeps?.elsewhere || [];
-  const owned = elsewhere.length > 0 || streams.some((one) => one.owner);
-  const row = (one) => [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), number(one.rate),
-    spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
-    one.readers ? element("span", { title: Object.entries(one.named).map(([name, one]) => `${name}: ${number(one.lag)} messages, ${number(one.behind)} s behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
-    one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
-    one.held ? pill(one.held, "held") : pill(one.multicast || one.sync), ...(owned ? [one.owner ? `${one.owner} (here)` : "here"] : [])];
-  const other = (one) => [element("span", {}, ...escaped(one.stream)), "-", "-", "-", "-", "-", "-", "-", "-", pill(one.sync), one.owner || "none"];
-  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "last 3 minutes", "subscribers#", "named#", "newest", "sync", ...(owned ? ["owner"] : [])],
-    [...streams.map((one) => ({ cells: row(one) })), ...elsewhere.map((one) => ({ cells: other(one) }))], "no streams yet: zambezi pub creates one");
-  const clients = (state.zeps?.clients || []).filter((one) => one.patterns);
-  draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "last 3 minutes", "credit#", "delivered#"],
-    clients.map((one) => ({
-      cells: [one.client, one.address || "this process", one.user || "-", one.stream, one.patterns.map((pattern) => pattern || "all").join(", "),
-        pill(one.gear), number(one.lag), spark(lags.get(one.client) || [0], `lag of client ${one.client}`),
-        size(Math.max(0, one.credit)), number(one.delivered)] })), "no subscribers");
+  const owned = Object.values(state.table.rows).some((one) => one.owner);
+  drawTable("streams", [sorted("stream", "stream", false), sorted("messages"), sorted("last"), sorted("size", "octets"), sorted("in per second", "rate"), sorted("out per second", "out"),
+    "last 5 minutes", sorted("subscribers"), sorted("named readers", "readers"), sorted("newest", "newest"), "sync", ...(owned ? ["owner"] : [])],
+  (one, id) => ({ cells: [streamLink(id, one.stream), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), rate(one.rate), rate(one.out),
+    spark(one.past.length ? one.past : [0], `rate of ${one.stream}`, 30), number(one.subscribers), one.readers ? `${number(one.readers)}, ${number(one.reader_lag)} behind` : "-",
+    one.newest && one.last >= one.first ? ago(state.time - one.newest) : "never", one.held ? pill(one.held, "held") : pill(one.multicast || one.sync), ...(owned ? [one.owner || "here"] : [])] }),
+  state.zeps ? "no streams yet: zambezi pub creates one" : "the broker is off");
+  $("stream-create").hidden = !state.takes_orders || !state.zeps;
 }
 
-// Topics
+function drawClients() {
+  drawTable("clients", [sorted("client"), sorted("from", "address", false), sorted("user", "user", false), sorted("stream", "stream", false), "pattern", "gear", sorted("lag"), "credit#", sorted("delivered"), sorted("published")],
+    (one) => ({ cells: [one.client, one.address || "this process", one.user || "-", one.stream ? streamLink(one.id, one.stream) : "-", one.patterns ? escaped(one.patterns.map((pattern) => pattern || "all").join(", ")) : "-",
+      pill(one.gear), one.patterns ? number(one.lag) : "-", one.patterns ? size(Math.max(0, one.credit)) : "-", one.patterns ? number(one.delivered) : "-", number(one.published)],
+    classes: ["", "mono", "", "", "mono"] }), "no clients");
+}
+
+function drawMesh() {
+  const named = (uuid, name) => element("button", { class: "plain", type: "button", "data-key": uuid, "aria-pressed": String(isChosen(uuid)), onclick: () => { choose(uuid); drawMesh(); } }, escaped(name));
+  drawGraph(state, drawMesh);
+  drawTable("mesh", [sorted("name", "name", false), sorted("groups", "groups", false), "services", sorted("endpoint", "endpoint", false)],
+    (one, uuid) => ({ attributes: { class: isChosen(uuid) ? "chosen" : null },
+      cells: [named(uuid, one.name), escaped(one.groups.join(", ")), escaped(Object.keys(one.headers).filter((key) => key.startsWith("X-")).join(", ")), escaped(one.endpoint)],
+      classes: ["", "faint", "faint", "mono faint"] }), state.zre ? "no peers yet: start a node on the same network" : "the mesh is off");
+}
 
 function drawTopics() {
-  draw($("topic-table"), ["topic", "subscribers#", "messages#", "deliveries#", "journalled", "subscribed by"],
-    (state.mcollective?.topics || []).map((one) => ({
-      cells: [one.topic, number(one.subscribers), number(one.messages), number(one.deliveries), one.kept ? "yes" : "",
-        one.clients.slice(0, 5).map((client) => client.user || client.identity.slice(0, 24)).join(", ") + (one.subscribers > 5 ? ", ..." : "")],
-      classes: ["mono", "", "", "", "", "faint wrap"] })), state.mcollective ? "no topics yet" : "the middleware is off");
+  drawTable("topics", [sorted("topic", "topic", false), sorted("subscribers"), sorted("messages"), sorted("deliveries"), "journalled", "subscribed by"],
+    (one) => ({ cells: [escaped(one.topic), number(one.subscribers), number(one.messages), number(one.deliveries), one.kept ? "yes" : "",
+      escaped(one.clients.slice(0, 5).map((client) => client.user || client.identity.slice(0, 24)).join(", ") + (one.subscribers > 5 ? ", ..." : ""))],
+    classes: ["mono", "", "", "", "", "faint wrap"] }), state.mcollective ? "no topics yet" : "the middleware is off");
 }
 
-// Tail
+function drawBrokers() {
+  const { cache, copies } = state.zeps || {};
+  draw($("broker-table"), ["broker", "endpoints", "streams#", "heartbeat", "answers"], Object.values(state.brokers || {}).map((one) => ({
+    cells: [String(one.broker).slice(0, 8), escaped(one.endpoints.join(", ")), number(one.streams), `${one.heartbeat} s ago`, one.answers ? "here" : ""], classes: ["mono", "mono"] })),
+  "this server shares no object store: see [zeps.store]");
+  const facts = { "on the disk": cache?.octets, "limit of the disk": cache?.limit, "loaded from the store": cache?.loaded, "removed from the disk": cache?.evicted, "copied to the store": copies?.octets };
+  const counts = { "readers that wait": cache?.waiting, "failed reads": cache?.failed, "damaged objects": cache?.damaged, "messages not copied yet": copies?.lag, "failed copies": copies?.failures };
+  const rows = [...Object.entries(facts).map(([name, value]) => [name, value, size]), ...Object.entries(counts).map(([name, value]) => [name, value, number])];
+  draw($("store-table"), ["store", "value#"], rows.filter(([, value]) => value !== undefined).map(([name, value, format]) => ({ cells: [name, format(value)] })), "no object store");
+  drawTable("brokers", [sorted("stream", "stream", false), sorted("owner", "owner", false), "sync"], (one) => ({ cells: [escaped(one.stream), one.owner || "none", pill(one.sync)], classes: ["", "mono"] }), "no streams elsewhere");
+}
 
-let tail = null;
-let tailRows = [];
-
-function drawTailForm() {
-  const select = $("tail-stream");
-  const streams = state.zeps?.streams || [];
-  const ids = streams.map((one) => one.id);
-  if (ids.join("\n") !== select.dataset.ids) {
-    const before = select.value;
-    select.replaceChildren(...streams.map((one) => element("option", { value: one.id }, one.stream)));
-    if (ids.includes(before)) select.value = before;
-    select.dataset.ids = ids.join("\n");
+function drawLog() {
+  if (serverView() === "log") {
+    drawTable("log", ["time", "level", "part", "text"], (one) => ({ cells: [day(one.time), pill(one.level), one.logger, escaped(one.text)], classes: ["mono", "", "", "wrap"] }), "nothing was logged since the console began");
+    return;
   }
-}
-
-function drawTail() {
-  draw($("tail-table"), ["sequence#", "time", "key", "body"], tailRows.map((one) => ({
-    cells: [number(one.sequence), one.time.replace("T", " ").slice(0, 23), escaped(one.key), [...escaped(one.body), one.size > one.shown ? element("span", { class: "faint" }, ` … ${size(one.size)}`) : ""]], classes: ["", "mono", "mono", "mono wrap"] })),
-    tail ? "waiting for messages" : "choose a stream and press Follow");
-  if (tail) $("tail-scroll").scrollTop = $("tail-scroll").scrollHeight;
-}
-
-function follow() {
-  tail?.close();
-  tailRows = [];
-  if (tail) {
-    tail = null;
-    $("tail-go").textContent = "Follow";
-    $("tail-note").textContent = "";
-    return drawTail();
-  }
-  let since = $("tail-since").value;
-  if (/^\d+$/.test(since)) since = new Date(Date.now() - Number(since) * 1000).toISOString();
-  const query = new URLSearchParams({ id: $("tail-stream").value, pattern: $("tail-pattern").value, since });
-  tail = new EventSource(`api/tail?${query}`);
-  let drawn = false;
-  tail.onmessage = (event) => {
-    const message = JSON.parse(event.data);
-    if (message.error) {
-      $("tail-note").textContent = message.error;
-      tail.close();
-      return;
-    }
-    tailRows.push(message);
-    if (tailRows.length > 500) tailRows.shift();
-    if (!drawn) {
-      drawn = true;
-      requestAnimationFrame(() => { drawn = false; drawTail(); });
-    }
-  };
-  $("tail-go").textContent = "Stop";
-  $("tail-note").textContent = "";
-  drawTail();
-}
-
-// Log
-
-async function drawLog() {
-  const logs = await (await fetch("api/log")).json();
-  const names = new Map();
-  for (const node of [state.zre, ...(state.zre?.peers || [])].filter(Boolean)) names.set(node.hash, names.has(node.hash) ? null : node.name);
-  const called = (value) => (value ? hash(value) + (names.get(value) ? ` ${names.get(value)}` : "") : "-");
-  const level = $("log-level").value, event = $("log-event").value, text = $("log-text").value.toLowerCase();
-  const rows = logs.map((one) => ({ ...one, from: called(one.node), to: called(one.peer) })).filter((one) =>
-    (!level || one.level === level) && (!event || one.event === event) && (!text || `${one.from} ${one.to} ${one.text}`.toLowerCase().includes(text)));
-  $("log-note").textContent = `${number(rows.length)} of the last ${number(logs.length)}`;
-  draw($("log-table"), ["time", "level", "event", "node", "peer", "text"], rows.reverse().map((one) => ({
-    cells: [new Date(one.time).toISOString().replace("T", " ").slice(0, 23), pill(one.level), one.event, one.from, one.to, one.text],
-    classes: ["mono", "", "", "mono", "mono", "wrap"] })), "no logs yet: a node sends logs if it was started with log=True");
+  const called = (value, name) => (value ? [value.toString(16).padStart(4, "0"), " ", ...escaped(name)] : "-");
+  drawTable("log", ["time", "level", "event", "node", "peer", "text"], (one) => ({
+    cells: [day(one.time), pill(one.level), one.event, called(one.node, one.from), called(one.peer, one.to), escaped(one.text)],
+    classes: ["mono", "", "", "mono", "mono", "wrap"] }), "no logs yet: a node sends logs if it was started with log=True");
 }
 
 // Results of the pipelines
@@ -360,7 +273,7 @@ function drawResult(one) {
   const rows = one.rows || [];
   const shown = opened.has(one.name) ? rows : rows.slice(0, FEW);
   const table = element("table");
-  draw(table, one.columns || [], shown.map((row) => ({ cells: row.map((cell) => (typeof cell === "number" ? cell.toLocaleString("en") : String(cell))) })), "none");
+  draw(table, one.columns || [], shown.map((row) => ({ cells: row.map((cell) => (typeof cell === "number" ? cell.toLocaleString("en") : escaped(cell))) })), "none");
   const notes = [...(one.notes || [])];
   if (one.more) notes.push("the files have more rows");
   const foot = element("p", { class: "faint" }, notes.join("; "));
@@ -372,82 +285,40 @@ function drawResult(one) {
   return element("div", { class: "panel" }, element("h3", {}, one.title), table, foot.hasChildNodes() ? foot : null);
 }
 
-// The views
+const DRAW = { overview: drawOverview, streams: drawStreams, clients: drawClients, mesh: drawMesh, topics: drawTopics, brokers: drawBrokers, log: drawLog, results: drawResults, stream: () => drawStream(state) };
 
-const DRAW = { overview: drawOverview, mesh: drawMesh, streams: drawStreams, topics: drawTopics, tail: drawTailForm, log: drawLog, results: drawResults };
-
-function show(hash) {
-  const [name, stream] = hash.split(":"); // the second is the id of a stream
-  view = VIEWS.includes(name) ? name : "overview";
-  for (const one of VIEWS) $(one).hidden = one !== view;
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  if (state) DRAW[view]();
-  if (stream !== undefined) tailStream(decodeURIComponent(stream));
-}
-
-// Follow a stream, beginning ten minutes ago.
-function tailStream(id) {
-  $("tail-stream").value = id;
-  $("tail-pattern").value = "";
-  $("tail-since").value = "600";
-  if (tail) follow(); // ends the current one
-  follow();
-}
-
-// Every view says what is wrong: a lost connection, or the reasons why the server is not ready.
-function drawAlert() {
-  const problems = connected ? state.problems : ["the console does not answer, and is asked again; the page shows its last state"];
-  const status = !connected ? "no connection" : problems.length ? "not ready" : "live";
-  $("link").className = status === "live" ? "up" : "down";
-  if ($("link").textContent !== status) $("link").textContent = status;
-  const shown = problems.slice(0, 3).join("\n") + (problems.length > 3 ? `\nand ${number(problems.length - 3)} more: see /readyz` : "");
-  if ($("alert").textContent !== shown) $("alert").replaceChildren(...escaped(shown)); // a screen reader reads each change aloud
-  $("alert").hidden = !problems.length;
-}
-
-function received(event) {
-  state = JSON.parse(event.data);
-  connected = true;
-  drawAlert();
-  past.time.push(state.time);
-  past.rate.push(state.zeps?.totals.rate || 0);
-  past.lag.push(state.process.loop_lag * 1000);
-  for (const values of Object.values(past)) if (values.length > KEPT) values.shift();
-  for (const one of state.zeps?.streams || []) keep(rates, one.id, one.rate);
-  const here = new Set((state.zeps?.clients || []).map((one) => one.client));
-  for (const one of state.zeps?.clients || []) if (one.patterns) keep(lags, one.client, one.lag);
-  for (const client of lags.keys()) if (!here.has(client)) lags.delete(client);
-  // Do not replace a table while the user has selected text in it.
-  if (document.getSelection().isCollapsed) DRAW[view]();
-}
+// What the user does
 
 function toggleTheme() {
   const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = theme;
   localStorage.setItem("theme", theme);
-  charts?.rate.redraw();
-  charts?.lag.redraw();
-  if (state) DRAW[view]();
+  changeColours();
+  redraw();
 }
 
 document.querySelector("nav").append(...VIEWS.map((name, index) =>
   element("a", { href: `#${name}` }, name[0].toUpperCase() + name.slice(1), element("kbd", { "aria-hidden": "true" }, String(index + 1)))));
 $("theme").addEventListener("click", toggleTheme);
-$("tail-form").addEventListener("submit", (event) => { event.preventDefault(); follow(); });
-$("log-form").addEventListener("submit", (event) => event.preventDefault());
-$("log-form").addEventListener("input", drawLog);
-addEventListener("hashchange", () => show(location.hash.slice(1)));
-addEventListener("resize", () => {
-  for (const [name, one] of Object.entries(charts || {})) one.setSize({ width: $(`${name}-chart`).clientWidth, height: 200 });
-});
+$("stream-create").addEventListener("click", () => openOrder("create", null));
+$("tail-form").addEventListener("submit", (event) => { event.preventDefault(); startOrStop(); });
+for (const name of ["tail-pattern", "tail-since"]) $(name).addEventListener("change", () => follow($("tail-since").value));
+$("log-source").addEventListener("change", () => go({ source: $("log-source").value === "log" ? "" : $("log-source").value, page: "" }));
+let typing = 0;
+for (const form of document.querySelectorAll(".filter")) {
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.querySelector("input").addEventListener("input", (event) => {
+    clearTimeout(typing);
+    typing = setTimeout(() => go({ filter: event.target.value, page: "" }), 200);
+  });
+}
+addEventListener("hashchange", show);
+addEventListener("resize", resizeCharts);
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || $("order").open) return;
   if (event.key === "Escape") document.activeElement.blur();
   if (/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) return;
-  const index = "1234567".indexOf(event.key);
+  const index = "12345678".indexOf(event.key);
   if (index >= 0 && event.key) location.hash = VIEWS[index];
   else if (event.key === "t") toggleTheme();
   else if (event.key === "?") $("help").showModal();
@@ -456,17 +327,7 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
   }
 });
-drawTail();
-const before = await (await fetch("api/history")).json();
-for (const name of Object.keys(past)) past[name] = before[name];
-for (const [id, values] of Object.entries(before.streams)) rates.set(id, values);
-const live = new EventSource("api/live");
-live.onerror = () => {
-  connected = false;
-  drawAlert();
-};
-live.onmessage = (event) => {
-  received(event);
-  if (live.onmessage !== received) show(location.hash.slice(1));
-  live.onmessage = received;
-};
+fetch("api/history").then((answer) => answer.json()).then((told) => {
+  for (const [name, values] of Object.entries(past)) past[name] = [...told[name], ...values];
+});
+show();

@@ -77,8 +77,9 @@ def _keys(config: Config) -> Iterator[Finding]:
             yield Finding(("server", "keys"), f"a key file is ignored: {problem}", False, is_watched=True)
         yield from _writable(Path(config.server.keys))
     for index, rule in enumerate(config.rules):
-        names = [name for name in rule.keys if not set(name) & set("*?[")]
-        if keys is None and rule.keys and "*" not in rule.keys:
+        console = {"console"} if config.console.token else set()  # the console gives orders under this name
+        names = [name for name in rule.keys if not set(name) & set("*?[") and name not in console]
+        if keys is None and set(rule.keys) - console and "*" not in rule.keys:
             yield Finding(
                 ("rules", index, "keys"),
                 'rules identify clients by the names of their keys, and no keys are configured: set keys = "DIRECTORY" '

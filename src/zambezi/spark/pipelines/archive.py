@@ -71,8 +71,8 @@ def judge(found: Found, settings: Settings) -> Verdict:
             about=row["stream"],
             kind="missing",
             text=f"{row['stream']} misses {counted(row['missing'], 'message')} from {row['first']} to {row['last']}",
-            since=f"{row['incarnation']} {row['missing']}",
             values={"missing": row["missing"], "incarnation": row["incarnation"]},
+            incident=f"{row['incarnation']} {row['missing']}",
         )
         for row in streams
         if row["missing"] > settings.limits.archive.missing

@@ -398,6 +398,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
             f"in the last {duration(limits.recent)}",
             row["silent_since"],
             {"silent": row["recent_silent"], "last_answer": row["last_answer"]},
+            f"since {row['last_answer']}",
         )
         for row in known
         if row["recent_silent"] > limits.silent
@@ -415,14 +416,15 @@ def _caller_reasons(row: Mapping[str, Any], settings: Settings) -> Iterator[Reas
     day = str(row["last"])[:10]  # the problems of an action on one day are one incident
     if row["recent_refused"] > limits.refused:
         text = f"nodes refused {what} of {who} {counted(row['recent_refused'], 'time')}"
-        yield Reason(who, "refused", text, f"{what} {day}", {"action": what, "refused": row["recent_refused"]})
+        values = {"action": what, "refused": row["recent_refused"]}
+        yield Reason(who, "refused", text, "", values, f"{what} {day}")
     if share > limits.errors:
         replies = counted(row["recent_replies"], "reply", "replies")
         text = f"{what} of {who} failed in {row['recent_errors']:,} of {replies}"
-        yield Reason(what, "errors", text, f"{who} {day}", {"caller": who, "errors": row["recent_errors"]})
+        yield Reason(what, "errors", text, "", {"caller": who, "errors": row["recent_errors"]}, f"{who} {day}")
     if (row["recent_p95_s"] or 0.0) > limits.slow:
         text = f"{what} of {who} took more than {duration(row['recent_p95_s'])} for 5 % of the replies"
-        yield Reason(what, "slow", text, f"{who} {day}", {"caller": who, "p95_s": row["recent_p95_s"]})
+        yield Reason(what, "slow", text, "", {"caller": who, "p95_s": row["recent_p95_s"]}, f"{who} {day}")
 
 
 def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Figure]:

@@ -80,7 +80,7 @@ def timeline(times: DataFrame) -> DataFrame:
         "hash",
         "from",
         "to",
-        sql.round(seconds_between(sql.col("from"), sql.col("to")), 1).alias("seconds"),
+        sql.round(seconds_between(sql.col("from"), sql.col("to")), 3).alias("seconds"),
         "seen_by",
         sql.when(sql.col("to").isNotNull(), sql.col("reason")).alias("ended"),
     ).orderBy(sql.desc("from"), "node", "hash")
@@ -155,7 +155,7 @@ def nodes(times: DataFrame, flapping: DataFrame, settings: Settings, end: float)
         .orderBy(rank, sql.desc("recent_restarts"), sql.desc("gone"), "node")
         .select(
             *("node", "hashes", "state", "line", "restarts", "recent_restarts", "comings", "flapping_seen_by"),
-            *("namesakes", "seen_by", "here_s", "first", "gone", "reason"),
+            *("last_flap", "namesakes", "seen_by", "here_s", "first", "gone", "reason"),
         )
     )
 

@@ -35,7 +35,7 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, day_of, duration, epoch
 from zambezi.spark.report.page import Figure
 from zambezi.zre.log import Level, What
 
@@ -413,7 +413,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
     reasons: list[Reason] = []
     if logs < limits.logs:
         text = f"{counted(logs, 'log')} {'was' if logs == 1 else 'were'} found, and at least {limits.logs:,} expected"
-        reasons.append(Reason("", "few", text))
+        reasons.append(Reason("", "few", text, values={"logs": logs}, incident=day_of(end)))
     for row in known:
         reasons += _node_reasons(row, settings, end)
     errors: dict[str, int] = {}
@@ -425,13 +425,13 @@ def judge(found: Found, settings: Settings) -> Verdict:
     for name, count in errors.items():
         if count > limits.errors:
             text = f"{name} logged {counted(count, 'error')} in the last {duration(limits.recent)}"
-            reasons.append(Reason(name, "errors", text, hour, {"errors": count}))
+            reasons.append(Reason(name, "errors", text, "", {"errors": count}, hour))
     for row in found["health-clocks"].records():
         worst = max(abs(row["least_ms"]), abs(row["most_ms"])) / 1000
         if worst > limits.clock:
             name = _called(row["node_name"], row["node"])
             text = f"the clock of {name} differs from the journal's by {duration(worst)}"
-            reasons.append(Reason(name, "clock", text, row["node"], {"seconds": worst}))
+            reasons.append(Reason(name, "clock", text, "", {"seconds": worst}, row["node"]))
     here = sum(row["gone"] is None for row in known)
     return Verdict.of(NETWORK_HEALTH.name, reasons, f"{counted(len(known), 'node')}, {here:,} of them there")
 
@@ -444,7 +444,8 @@ def _node_reasons(row: Mapping[str, Any], settings: Settings, end: float) -> Ite
             f"{name} came back {row['comings']} times within {duration(settings.flapping)}, "
             f"as {row['flapping_seen_by']} of {counted(row['seen_by'], 'node')} saw it"
         )
-        yield Reason(row["node"], "flapping", text, row["first"], {"comings": row["comings"]})
+        last = row["last_flap"]  # the problems of an hour are one incident
+        yield Reason(row["node"], "flapping", text, last, {"comings": row["comings"]}, f"{row['hashes']} {last[:13]}")
     silence = end - epoch(row["gone"])
     if row["gone"] is not None and row["reason"] != LEFT and limits.lost <= silence <= limits.forgotten:
         why = f" ({row['reason']})" if row["reason"] else ""
@@ -452,7 +453,7 @@ def _node_reasons(row: Mapping[str, Any], settings: Settings, end: float) -> Ite
         yield Reason(row["node"], "lost", text, row["gone"], {"gone": row["gone"], "reason": row["reason"]})
     if row["recent_restarts"] > limits.restarts:
         text = f"{name} restarted {row['recent_restarts']} times in the last {duration(limits.recent)}"
-        yield Reason(row["node"], "restarts", text, row["hashes"], {"restarts": row["recent_restarts"]})
+        yield Reason(row["node"], "restarts", text, "", {"restarts": row["recent_restarts"]}, row["hashes"])
 
 
 def _called(name: str | None, hashes: str) -> str:

@@ -16,9 +16,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.pipelines.running import PipelineError, plain_errors
+from zambezi.spark.shared_backend import SharedBackend
 
 _COLUMNS: Final = "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string"
 
@@ -80,7 +80,7 @@ def restore(
 
 def _check_empty(sink: Mapping[str, str], streams: list[str]) -> None:
     options = Options(dict(sink), SINK)
-    backend = BrokerBackend(options["endpoint"], options.security(), options["timeout"])
+    backend = SharedBackend(options["endpoint"], options.security(), options["timeout"])
     try:
         states = backend.streams(streams)
     finally:

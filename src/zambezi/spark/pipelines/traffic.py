@@ -31,7 +31,7 @@ from zambezi.spark.pipelines.pipeline import (
     uncached,
     utc_date,
 )
-from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration, epoch
+from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, day_of, duration, epoch
 from zambezi.spark.report.charts import MOST_LINES
 from zambezi.spark.report.page import Figure
 
@@ -228,7 +228,7 @@ def judge(found: Found, settings: Settings) -> Verdict:
     messages = sum(row["messages"] for row in streams)
     least = settings.limits.traffic.messages
     reasons = [
-        *_few(messages, least),
+        *_few(messages, least, settings),
         *(_silent(row) for row in found["traffic-keys"].records() if row["state"] == "silent"),
         *(_abnormal(row) for row in found["traffic-prefixes"].records() if row["state"] in ("surge", "drop")),
         *_missing(found, settings),
@@ -236,11 +236,11 @@ def judge(found: Found, settings: Settings) -> Verdict:
     return Verdict.of(TRAFFIC.name, reasons, f"{counted(len(streams), 'stream')}, {counted(messages, 'message')}")
 
 
-def _few(messages: int, least: int) -> list[Reason]:
+def _few(messages: int, least: int, settings: Settings) -> list[Reason]:
     if messages >= least:
         return []
     text = f"{counted(messages, 'message')} {'was' if messages == 1 else 'were'} found, and at least {least:,} expected"
-    return [Reason("", "few", text, values={"messages": messages})]
+    return [Reason("", "few", text, values={"messages": messages}, incident=day_of(settings.read_up_to))]
 
 
 def _silent(row: Mapping[str, Any]) -> Reason:
@@ -250,7 +250,7 @@ def _silent(row: Mapping[str, Any]) -> Reason:
         f"({counted(row['expected'], 'message')} expected)"
     )
     values = {name: row[name] for name in ("stream", "silent_s", "usual_gap_s", "expected")}
-    return Reason(row["key"], "silent", text, f"{row['stream']} {row['last']}", values)
+    return Reason(row["key"], "silent", text, row["last"], values, f"{row['stream']} {row['last']}")
 
 
 def _abnormal(row: Mapping[str, Any]) -> Reason:
@@ -262,7 +262,7 @@ def _abnormal(row: Mapping[str, Any]) -> Reason:
     )
     values = {name: row[name] for name in ("stream", "messages", "expected", "deviations", "from", "to")}
     # The recent time moves on, and with it the first of its abnormal windows: an hour is one incident.
-    return Reason(row["prefix"], row["state"], text, f"{row['stream']} {row['from'][:13]}", values)
+    return Reason(row["prefix"], row["state"], text, row["from"], values, f"{row['stream']} {row['from'][:13]}")
 
 
 def _missing(found: Found, settings: Settings) -> list[Reason]:
@@ -282,8 +282,9 @@ def _missing(found: Found, settings: Settings) -> list[Reason]:
         if count > limits.missing:
             last = rows[0]
             text = f"{stream} misses {counted(count, 'message')}, the last ones after {last['after']:,}"
-            since = f"{last['incarnation']} {last['after']}"
-            reasons.append(Reason(stream, "missing", text, since, {"missing": count, "after": last["after"]}))
+            values = {"missing": count, "after": last["after"]}
+            incident = f"{last['incarnation']} {last['after']}"
+            reasons.append(Reason(stream, "missing", text, last["start"], values, incident))
     return reasons
 
 

@@ -20,8 +20,9 @@ returns a `Verdict`. It runs after the reports, on small results, and needs no S
 
 The report that `judge` reads must have the worst rows first, because `compute` keeps only the first rows of a report.
 
-A reason has an identity: its pipeline, its kind, what it is about, and since when. The next run finds the same reason
-again, with another text ("silent for 9 min"). It is the same incident, so `publish_alarms` publishes it once.
+A reason has an identity: its pipeline, its kind, what it is about, and since when (or `incident`, if that time moves
+with each run). The next run finds the same reason again, with another text ("silent for 9 min"). It is the same
+incident, so `publish_alarms` publishes it once.
 """
 
 from __future__ import annotations
@@ -51,12 +52,13 @@ class Reason:
     about: str  # such as the name of a key or a node; the key of the alarm
     kind: str  # a word for programs, such as "silent"
     text: str  # a clause for people: "sensor-7 was silent for 4 min (12 messages expected)"
-    since: str = ""  # when the problem began: a time, or another mark that stays the same in later runs
+    since: str = ""  # the time when the problem began, if it is known
     values: Mapping[str, Any] = field(default_factory=dict)  # figures for programs
+    incident: str = ""  # a mark that stays the same in later runs; without it, `since` must do so
 
-    def identity(self, pipeline: str) -> str:
-        """Return the id of the incident: the same in every run that finds it."""
-        parts = "\0".join((pipeline, self.kind, self.about, self.since))
+    def identity(self, pipeline: str, table: str = "") -> str:
+        """Return the id of the incident: the same in every run that finds it in a table."""
+        parts = "\0".join((table, pipeline, self.kind, self.about, self.incident or self.since))
         return blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16, person=b"zambezi alarm").hexdigest()
 
 
@@ -127,14 +129,16 @@ def _as_json(reason: Reason) -> dict[str, Any]:
     }
 
 
-def publish_alarms(verdict: Verdict, options: Mapping[str, str], now: datetime | None = None) -> int:
+def publish_alarms(
+    verdict: Verdict, options: Mapping[str, str], now: datetime | None = None, *, table: str = ""
+) -> int:
     """Publish a message for each reason that has not been published, and return how many were published.
 
     `options` are those of the sink: `endpoint`, `stream` and keys. The key of a message is what the reason is about;
     its body is JSON. Each incident has its own publisher, which publishes one message. The broker counts the messages
     of a publisher, so a reason that several runs find, or that a killed run had published, is in the stream once. The
     broker forgets a publisher after some days (`keep_publishers`). If the incident still lasts then, it is published
-    again.
+    again. `table` is the place of the table: several tables can have the same problem.
     """
     known = Options(dict(options), SINK)
     reported = (now or datetime.now(UTC)).isoformat(timespec="seconds")
@@ -142,12 +146,21 @@ def publish_alarms(verdict: Verdict, options: Mapping[str, str], now: datetime |
     for reason in verdict.reasons:
         body = {"pipeline": verdict.pipeline, **_as_json(reason), "reported": reported}
         with Client(known["endpoint"], security=known.security()) as client:
-            stream = client.stream(known["stream"], publisher=reason.identity(verdict.pipeline))
+            stream = client.stream(known["stream"], publisher=reason.identity(verdict.pipeline, table))
             if not stream.resumed(known["timeout"]):
                 stream.publish(reason.about, json.dumps(body, default=str).encode())
                 stream.flush(known["timeout"])
                 count += 1
     return count
+
+
+def day_of(time: float) -> str:
+    """Return the day of a time since 1970, as the mark of an incident that can come back on each day.
+
+    >>> day_of(86401.0)
+    '1970-01-02'
+    """
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
 
 
 def counted(number: int, what: str, plural: str = "") -> str:

@@ -61,6 +61,7 @@ GOODBYE: Final = 1.0  # seconds that clients have to answer DETACH when the brok
 STALL: Final = 5.0  # seconds without a round, after which other brokers may have taken streams
 RELEASE: Final = 10.0  # seconds to store everything when the broker closes
 THREADS: Final = 4
+BEATS: Final = 8  # threads for heartbeats, scans and look-ups in an object store
 # Only answers are queued for a client that does not read; messages stay in the journal. At the bound its input waits.
 ANSWERS: Final = Bound(messages=1000, octets=128 * 1024)
 SLACK: Final = 64 * 1024  # bytes that are still read from a paused publisher
@@ -128,12 +129,15 @@ class Broker:
             self._store.close()
             raise
         self._driver: Driver | None = None
+        self._beats: Driver | None = None
         self._shared: SharedStreams | None = None
         if isinstance(self._store, Depot):
             self._driver = Driver(self._store.remote.execute)
-            self._store.start(self._driver)
+            # Threads of their own: a heartbeat must not wait for the chunks of many streams.
+            self._beats = Driver(self._store.remote.execute, BEATS)
+            self._store.start(self._driver, self._beats)
             self._store.read_ahead = self.fetcher.read_ahead
-            self._shared = SharedStreams(self._engine, self._store, self._driver)
+            self._shared = SharedStreams(self._engine, self._store, self._beats)
         limits = self._engine.limits
         reactor = self._reactor = AsyncioReactor(self._loop)
         self._security = security or Null()
@@ -280,7 +284,7 @@ class Broker:
         failing = self._store.remote.problem if isinstance(self._store, Depot) else ""
         store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
         if self.fetcher.problem:
-            store.append(f"{self.fetcher.waiting} readers wait for messages of the store: {self.fetcher.problem}")
+            store.append(f"readers wait for messages of the store: {self.fetcher.problem}")
         uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]
         copier = self._store.copier if isinstance(self._store, Depot) else None
         problems = dict(copier.problems) if copier is not None else {}
@@ -500,6 +504,8 @@ class Broker:
         self._timer.cancel()
         self.fetcher.close()
         self._transport.unbind_all()
+        if self._shared is not None:
+            self._shared.leave()
         self._empty.clear()  # it may be set from an earlier time without clients
         self._engine.detach_all()
         if self._engine.sessions:
@@ -530,13 +536,15 @@ class Broker:
         """Store everything that was published, and give the streams in the object store up, within some seconds."""
         if self._driver is None or self._shared is None or not isinstance(self._store, Depot):
             return
-        self._shared.stop()
         released = asyncio.Event()
         self._store.release(released.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RELEASE):
                 await released.wait()
+        self._shared.stop()
         await self._driver.close()
+        if self._beats is not None:
+            await self._beats.close()
         await asyncio.to_thread(self._store.leave)
 
     async def __aenter__(self) -> Self:

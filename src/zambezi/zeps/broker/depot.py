@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
+from zambezi.zeps.broker.preparations import Preparations
 from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.disk_cache import DiskCache
@@ -34,7 +34,7 @@ from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, 
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copier import Copier, restore_copies
 from zambezi.zeps.store.copying import StreamEnded, copy_stream, incarnation_of, take_log
-from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
+from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify, reachable
 from zambezi.zeps.store.removing import delete_stream, truncate_stream
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
@@ -49,9 +49,8 @@ IDENTITY: Final = "broker"  # the file with the id of the last run of a broker i
 STORE: Final = "store"
 KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
 MOST_KNOWN: Final = 10_000  # streams
-TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
+TAKEN_AT_ONCE: Final = 16  # streams
 TAKE_AGAIN: Final = 10.0  # seconds between two times that the broker takes the same stream from another one
-_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
 
@@ -90,6 +89,7 @@ class Depot(Store):
         self.cache = DiskCache(options.cache, self.journals)
         self.loads = LoadCounters()
         self.read_ahead: Callable[[JournalReading, Sequence[int]], object] = lambda _journal, _sequences: None
+        self.knock: Callable[[Member], object] = lambda _server: None  # connects to a broker that is perhaps dead
         self._readers = ReaderPool()
         self._piece = options.piece
         self._logs: dict[str, StreamLog] = {}  # owned
@@ -100,9 +100,11 @@ class Depot(Store):
         self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
         self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
         self._taken_at: dict[str, float] = {}  # streams that other brokers had, and when they were taken
+        self.preparations = Preparations(self)
         self.cluster = Cluster(self.id, options.period, options.limit, time.time())
         self.endpoint = options.endpoint
         self._driver: Driver | None = None
+        self._beats: Driver | None = None
         self._attached: list[StoredStream] = []
         try:
             self.remote = ObjectStore(options.url, options.options)
@@ -206,7 +208,7 @@ class Depot(Store):
     def _acquire(self, stream: StreamInStore, owner: bytes) -> StreamLog:
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
         log.has_others = stream.has_others
-        take_log(self.remote, log)
+        take_log(self.remote, log, prepared=self.preparations.take(stream))
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
         return log
@@ -241,6 +243,9 @@ class Depot(Store):
     def can_be_elsewhere(self, name: str) -> bool:
         """Return whether the store must be asked for a stream that is not open."""
         return name not in self._own and (self.cluster.has_others or self.is_stored(name))
+
+    def is_taking(self, name: str) -> bool:
+        return name in self._taking or name in self._logs
 
     def log_of(self, name: str) -> StreamLog | None:
         """Return the log of an open stream that is in the store."""
@@ -286,11 +291,11 @@ class Depot(Store):
 
         The result is `Moved` if that is another broker, or this one cannot serve it now.
         """
-        if self.cluster.is_cut or name in self._releasing or self._driver is None:
+        if self.cluster.is_cut or name in self._releasing or self._beats is None:
             raise Moved
         self.check_not_moved(name)
         self.cluster.look_up(name, lambda found: done(self._note_located(name, found)))
-        self._driver.advance_soon(self.cluster)  # so that it never calls back at once
+        self._beats.advance_soon(self.cluster)  # so that it never calls back at once
 
     def has_stored(self, name: str) -> bool:
         """Return whether the store is known to have a stream."""
@@ -323,10 +328,17 @@ class Depot(Store):
         """
         server = self.cluster.named_by(name)
         if server is not None:
+            self._suspect(server, name)
             raise Moved(server.endpoint)
         moved, time_found = self._moved.get(name, (None, 0.0))
         if moved is not None and time.monotonic() < time_found + KNOWN:
             raise moved
+
+    def _suspect(self, server: Member, name: str) -> None:
+        if self._beats is not None:
+            if self.cluster.suspect(server, name, self._beats.time()):
+                self.knock(server)
+            self._beats.advance_soon(self.cluster)
 
     def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
         """Return where a stream is; `Moved` if that is not here."""
@@ -410,11 +422,7 @@ class Depot(Store):
         journal.drop_trimmed()
         missing = [count for count in log.counts.states() if journal.counts.get(count.publisher) != count]
         if missing:
-            journal.may_block = True  # it can be idle, if this broker had the stream before
-            try:
-                journal.append_counts(missing, time.time())
-            finally:
-                journal.may_block = False
+            journal.note_counts(missing, time.time())
 
     def _begin_ahead(self, journal: JournalReading, sequences: Sequence[int]) -> None:
         self.read_ahead(journal, sequences)
@@ -422,8 +430,7 @@ class Depot(Store):
     def _cache_of(self, stream: StreamInStore, log: StreamLog, directory: Path) -> Journal:
         """Return a journal whose messages are all in the store."""
         incarnation = incarnation_of(stream, log.incarnation)
-        if not directory.is_dir():
-            super().make(stream.name, stream.settings, first=log.last + 1, incarnation=incarnation)
+        self.make_cache(stream.name, stream.settings, log.last + 1, incarnation)
         journal = super().open(stream.name)
         if journal.incarnation != incarnation or journal.last > log.last:
             if not is_cached(directory):
@@ -524,9 +531,9 @@ class Depot(Store):
 
     def announce(self, endpoint: str) -> None:
         """Tell the other brokers an endpoint of this one."""
-        reachable = self.endpoint or _reachable(endpoint)
-        if reachable and reachable not in self.cluster.endpoints:
-            self.cluster.announce([*self.cluster.endpoints, reachable])
+        found = self.endpoint or reachable(endpoint)
+        if found and found not in self.cluster.endpoints:
+            self.cluster.announce([*self.cluster.endpoints, found])
             for stream in self._attached:
                 stream.owner = self._own_endpoint
 
@@ -539,9 +546,9 @@ class Depot(Store):
         waited = self._driver.time() - self.cluster.beaten_at if self._driver is not None else 0.0
         return max(0.0, self.cluster.roll.time - member.time) + waited
 
-    def start(self, driver: Driver) -> None:
-        """Run the logs of all streams."""
-        self._driver = driver
+    def start(self, driver: Driver, beats: Driver) -> None:
+        """Run the logs of all streams. `beats` runs the cluster."""
+        self._driver, self._beats = driver, beats
         for stream in self._attached:
             self._run(stream, driver)
 
@@ -561,11 +568,14 @@ class Depot(Store):
     def release(self, done: Callable[[], object]) -> None:
         """Give all streams up when everything is stored, and then call back."""
         streams = [stream for stream in self._attached if stream.log.is_owner]
+        waiting = set(streams)
 
         def look(stream: StoredStream) -> None:
             stream.on_events()
-            if not any(one.log.is_owner for one in streams):
-                done()
+            if not stream.log.is_owner and stream in waiting:
+                waiting.discard(stream)
+                if not waiting:
+                    done()
 
         for stream in streams:
             stream.send_all_positions()
@@ -583,14 +593,6 @@ class Depot(Store):
     def close(self) -> None:
         super().close()
         self.remote.close()
-
-
-def _reachable(endpoint: str) -> str:
-    """Return a bound endpoint as clients on other machines can use it; nothing if they cannot."""
-    if not endpoint.startswith("tcp://"):
-        return endpoint if endpoint.startswith("ipc://") else ""
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    return f"tcp://{gethostname() if host in _ANY else host}:{port}"
 
 
 def _refusal(error: ZepsError, text: str) -> ZepsError:

@@ -21,7 +21,7 @@ from zambezi.zeps.broker.depot import STORE, Depot
 from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
-from zambezi.zeps.broker.seeking import Seeking, Waiting
+from zambezi.zeps.broker.seeking import Seeking, Waiting, log_created, log_made
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shell import Shell
 from zambezi.zeps.broker.stored_stream import StoredStream
@@ -42,6 +42,7 @@ STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one tur
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
 READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
 FREED: Final = 64 << 20  # bytes of a cache that are removed if the disk is full
+CACHE_INTERVAL: Final = 30.0  # seconds between two syncs of a journal that is a cache, at least
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
@@ -247,6 +248,10 @@ class Engine:
         self._stop_stream(stream, str(moved))
         self.store.forget(stream.name)
 
+    def is_here(self, name: str) -> bool:
+        """Return whether this broker serves a stream, or should make it: of brokers that share a store, one does."""
+        return name in self._streams or self.seeking is None or self.seeking.is_at_home(name)
+
     def is_known(self, name: str) -> bool:
         """Return whether a stream is open, is being made, or cannot be used."""
         return name in self._streams or name in self.making or name in self.unusable
@@ -300,7 +305,7 @@ class Engine:
             raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
         self._count_new_stream(session, name)
         self.making[name] = [session]
-        done = partial(_log_created, name, session.user or session.address or "this process")
+        done = partial(log_created, name, session.user or session.address or "this process")
         self._work_for_new(name, {})(partial(self.store.make, name), partial(self.on_stream_made, name, done=done))
         return None
 
@@ -326,7 +331,7 @@ class Engine:
         for name in names:
             if not self.is_known(name):
                 self.making[name] = []
-                done = partial(_log_made, name)
+                done = partial(log_made, name)
                 make = self._work_for_new(name, {})
                 make(partial(self.store.make, name), partial(self.on_stream_made, name, done=done))
 
@@ -559,7 +564,8 @@ class Engine:
         stream.update_rate()
         stream.retry()
         policy = journal.policy
-        if policy.sync != "never" and journal.is_dirty and now >= stream.synced_at + policy.interval:
+        interval = max(policy.interval, CACHE_INTERVAL) if journal.is_cache else policy.interval
+        if policy.sync != "never" and journal.is_dirty and now >= stream.synced_at + interval:
             stream.synced_at = now
             self._shell.sync_journal(stream)
         journal.retain(now)
@@ -585,17 +591,3 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
-
-
-def _log_created(name: str, who: str, problem: ZepsError | None) -> None:
-    """Log that a stream was created. A client that fails to do so is told why, and can try again and again."""
-    if problem is None:
-        _log.info("stream %s was created by %s", printable(name), printable(who), extra={"stream": name, "user": who})
-
-
-def _log_made(name: str, problem: ZepsError | None) -> None:
-    _log_created(name, "the server", problem)
-    if isinstance(problem, Moved):
-        _log.info("stream %s is at another broker: %s", printable(name), problem, extra={"stream": name})
-    elif problem is not None:
-        _log.error("stream %s could not be created: %s", printable(name), problem, extra={"stream": name})

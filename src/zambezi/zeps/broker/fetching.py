@@ -112,7 +112,7 @@ class Fetcher:
         del self._running[place]
         if _is_passing(problem):
             self.counters.failed += 1
-            self.problem = str(problem)
+            self.problem = self.problem or str(problem)  # the first one stays: the later ones name other objects
             if job.done and not self._is_closed:
                 self._pausing[place] = job
                 self._loader.call_later(PAUSE, partial(self._try_again, place))

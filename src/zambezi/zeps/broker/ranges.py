@@ -35,6 +35,7 @@ from zambezi.zeps.ranges import (
     END,
     FORBIDDEN,
     LIST,
+    MOVED,
     NOTE,
     POINTS,
     READ,
@@ -257,7 +258,8 @@ def _list_streams(engine: Engine, names: list[str] | None, wanted: Filter) -> St
                 yield None
     if found:
         yield json_answer(STATES, found)
-    yield _end(ALL)
+    others = engine.seeking.other_endpoints if engine.seeking is not None else []
+    yield _end(ALL, brokers=others) if others else _end(ALL)
 
 
 def _state(stream: BrokerStream) -> State:
@@ -433,7 +435,8 @@ class _Source:
             return _end(FORBIDDEN)
         stream = self._engine.find(self._name)
         if stream is None:
-            return _end(VANISHED)
+            moved = self._engine.seeking.moved(self._name) if self._engine.seeking is not None else None
+            return _end(VANISHED) if moved is None else _end(MOVED, endpoint=moved.endpoint)
         incarnation = str(stream.journal.incarnation)
         if self._incarnation not in ("", incarnation) or self._stream not in (None, stream):
             return _end(REPLACED, incarnation=incarnation)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
@@ -13,11 +14,12 @@ from zambezi.zeps.broker.depot import Depot
 from zambezi.zeps.broker.engine import Engine
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.errors import Moved
-from zambezi.zeps.store.cluster import Back, Cut, Found
+from zambezi.zeps.store.cluster import Back, Cut, Expected, Found
 from zambezi.zeps.store.driver import Driver
 from zambezi.zeps.store.members import Member
 
 _log: Final = logging.getLogger("zambezi.zeps")
+PATIENCE: Final = 2.0  # seconds for a connection to another broker
 
 
 class SharedStreams:
@@ -27,6 +29,9 @@ class SharedStreams:
         self._engine = engine
         self._depot = depot
         self._driver = driver
+        self._roll = depot.cluster.roll
+        self._knocks: set[asyncio.Task[None]] = set()
+        depot.knock = self._knock
 
     def start(self) -> None:
         """Begin with the heartbeats."""
@@ -37,9 +42,37 @@ class SharedStreams:
         self._depot.announce(endpoint)
         self._driver.advance(self._depot.cluster)
 
+    def leave(self) -> None:
+        """Tell the other brokers that this one gives its streams up."""
+        self._depot.cluster.leave()
+        self._driver.advance(self._depot.cluster)
+
     def stop(self) -> None:
         """End the heartbeats."""
+        for task in self._knocks:
+            task.cancel()
         self._driver.remove(self._depot.cluster)
+
+    def _knock(self, server: Member) -> None:
+        """Find out whether a broker refuses connections: then it does not run."""
+        task = asyncio.ensure_future(self._connect(server))
+        self._knocks.add(task)
+        task.add_done_callback(self._knocks.discard)
+
+    async def _connect(self, server: Member) -> None:
+        host, _, port = server.endpoint.removeprefix("tcp://").rpartition(":")
+        if not server.endpoint.startswith("tcp://") or not port.isdecimal():
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except ConnectionRefusedError:
+            self._depot.cluster.note_refused(server, self._driver.time())
+            self._on_events()
+        except (OSError, OverflowError, ValueError):
+            return  # that says nothing about the broker
+        else:
+            writer.close()
 
     def tick(self, now: float, is_late: bool) -> None:
         """Find out which streams other brokers have taken. `is_late` says that this process did not run for long."""
@@ -48,17 +81,26 @@ class SharedStreams:
         self._depot.check_idle(now)
 
     def _on_events(self) -> None:
+        seeking = self._engine.seeking
+        assert seeking is not None
         for event in self._depot.cluster.take_events():
             if isinstance(event, Cut):
                 self._give_up()
+                seeking.look_again()
             elif isinstance(event, Back):
                 self._depot.check(self._driver.time())
+            elif isinstance(event, Expected):
+                seeking.prepare(event.names)
             elif isinstance(event, Found):
-                self._depot.note_streams(event.streams)
+                self._depot.note_streams({*event.streams, *self._depot.cluster.owners})
                 for name, home in event.guests:
                     self._hand_over(name, home)
-                assert self._engine.seeking is not None
-                self._engine.seeking.take(event.orphans)
+                seeking.take(event.orphans)
+                self._depot.preparations.stop(keep=[scanned.stream.name for scanned in event.orphans])
+                seeking.look_again()
+        if self._roll is not self._depot.cluster.roll:
+            self._roll = self._depot.cluster.roll
+            seeking.look_again()
 
     def _give_up(self) -> None:
         """Let the clients go to other brokers, which take the streams: the store does not answer, or we were paused."""

@@ -87,7 +87,7 @@ class StoredStream(BrokerStream):
         self._last_ticket = 0
         self._safe_ticket = 0
         self._trims: list[Done] = []
-        self._swept_at = self._opened_at = self.clock()
+        self._swept_at = self._opened_at = self.synced_at = self.clock()
         self._positions = PositionRecords(keeps_removals=True)  # that were not sent to the store
         self._positions_sent: deque[tuple[int, int]] = deque()  # tickets, and the numbers of writes
         self._positions_timer = False

@@ -51,6 +51,9 @@ class Backing(Protocol):
     def load(self, journal: JournalReading, sequence: int) -> None:
         """Load messages into the journal: a piece that has the sequence. Blocks."""
 
+    def entries(self, sequence: int) -> Sequence[IndexEntry]:
+        """Return the index of the object that has a sequence, without its messages. Blocks."""
+
     def find_before(self, time: int) -> int:
         """Return the last sequence before the first message at or after a time. Blocks."""
 

@@ -81,7 +81,7 @@ class ChangingJournal(JournalReading):
         with self._lock:
             if self._active is None:
                 raise self._unwritable_error()
-            identities.write_cached(self.directory)
+            identities.write_cached(self.directory, sync=not self.is_cache)
             self.is_cache, self.backing = True, backing
             self._revision = max(segment.revision for segment in self.segments)
             if backing.last > self.last:

@@ -12,6 +12,7 @@ The empty file `counted` exists from before the first message of a publisher tha
 the system, messages of such a stream must not be kept without their counts.
 
 The file `cached` says that the journal is a cache of a stream in an object store: the store has every message of it.
+So no client waits until the disk has a cache: its mark is not synced, and `cached` contains the boot id, too.
 """
 
 from __future__ import annotations
@@ -80,8 +81,18 @@ def read_identity(directory: Path) -> Identity:
 
 def write_identity(directory: Path, identity: Identity) -> None:
     """Replace the identity, and sync it to the disk."""
+    replace_file(directory / STREAM, _pack_identity(identity))
+
+
+def write_cache_identity(directory: Path, identity: Identity) -> None:
+    """Write the identity of a new cache. It is not synced to the disk: a store has the stream."""
+    write_cached(directory, sync=False)
+    write_small(directory / STREAM, _pack_identity(identity), sync=False)
+
+
+def _pack_identity(identity: Identity) -> bytes:
     content = {"format": FORMAT, "name": identity.name, "incarnation": str(identity.incarnation)}
-    replace_file(directory / STREAM, json.dumps(content, indent=2).encode() + b"\n")
+    return json.dumps(content, indent=2).encode() + b"\n"
 
 
 def replace_file(path: Path, octets: bytes) -> None:
@@ -127,14 +138,15 @@ def read_mark(directory: Path) -> Mark | None:
     return Mark(boot, int(synced) if synced.isascii() and synced.isdigit() and len(synced) < 20 else 0)
 
 
-def write_mark(directory: Path, synced: int) -> None:
+def write_mark(directory: Path, synced: int, *, sync: bool = True) -> None:
     """Create the mark, and sync its name to the disk. That is enough: after a crash any content is another boot's.
 
     If the disk does not have the content, the next start knows less about what the disk has, which is safe.
     """
     try:
         write_small(directory / MARK, f"{boot_id()} {max(0, synced)}\n".encode(), sync=False)
-        sync_directory(directory)
+        if sync:
+            sync_directory(directory)
     except OSError:
         with contextlib.suppress(OSError):
             remove_mark(directory)  # or the next attempt would find the name, and have nothing to sync
@@ -151,10 +163,11 @@ def is_counted(directory: Path) -> bool:
     return (directory / COUNTED).exists()
 
 
-def write_counted(directory: Path) -> None:
+def write_counted(directory: Path, *, sync: bool = True) -> None:
     """Create the file that says that publishers of the stream count their messages, and sync its name to the disk."""
     write_small(directory / COUNTED, b"", sync=False)
-    sync_directory(directory)
+    if sync:
+        sync_directory(directory)
 
 
 def is_cached(directory: Path) -> bool:
@@ -170,10 +183,11 @@ def is_cached_since_boot(directory: Path) -> bool:
         return False
 
 
-def write_cached(directory: Path) -> None:
+def write_cached(directory: Path, *, sync: bool = True) -> None:
     """Note that a journal is a cache, and sync that to the disk."""
     write_small(directory / CACHED, f"{boot_id()}\n".encode(), sync=False)
-    sync_directory(directory)
+    if sync:
+        sync_directory(directory)
 
 
 def read_compacted(directory: Path) -> int:

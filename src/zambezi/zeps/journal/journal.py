@@ -183,6 +183,11 @@ class Journal(ChangingJournal):
             self.synced = min(self.synced, self.last - 1)
             self._count_writes += 1
 
+    def note_counts(self, counts: Sequence[Count], now: float) -> None:
+        """Know the counts of publishers of a cache. They are not written: the store has them."""
+        with self._lock:
+            self.counts.note([pack_count(count, self.last + 1, self.last, int(now)) for count in counts])
+
     def _write_error(self, error: OSError) -> JournalError:
         if error.errno in _FULL:
             return JournalFull(
@@ -310,9 +315,13 @@ class Journal(ChangingJournal):
                 raise self._unwritable_error()
             try:
                 if self._wants_counts and not self._is_counted:
-                    self._file_cache.with_descriptors(partial(identities.write_counted, self.directory))
+                    self._file_cache.with_descriptors(
+                        partial(identities.write_counted, self.directory, sync=not self.is_cache)
+                    )
                     self._is_counted = True
-                self._file_cache.with_descriptors(partial(identities.write_mark, self.directory, self.synced))
+                self._file_cache.with_descriptors(
+                    partial(identities.write_mark, self.directory, self.synced, sync=not self.is_cache)
+                )
                 self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
             except OSError as error:
                 raise self._write_error(error) from error
@@ -324,7 +333,8 @@ class Journal(ChangingJournal):
     def _remove_mark(self) -> None:
         with suppress(OSError):  # a mark that stays does no harm
             identities.remove_mark(self.directory)
-            identities.sync_directory(self.directory)
+            if not self.is_cache:
+                identities.sync_directory(self.directory)
 
     def _stop(self, reason: str) -> None:
         self.failed = reason

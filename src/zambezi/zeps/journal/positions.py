@@ -440,7 +440,7 @@ class Positions:
                 self._compact_from = 2 * self._size  # not again at once
                 _log.warning("%s could not be made smaller: %s", self._path, error)
 
-    def _rewrite(self) -> None:
+    def _rewrite(self, *, sync: bool = True) -> None:
         """Write the file anew. A `write` meanwhile goes to the old file, and its bytes follow in the new one."""
         with self._lock:
             written, begin = self.written, self._size
@@ -451,7 +451,8 @@ class Positions:
         descriptor = self._with_descriptors(partial(open_file, fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         try:
             _write_all(descriptor, octets, 0)
-            os.fsync(descriptor)
+            if sync:
+                os.fsync(descriptor)
             with self._lock:
                 more = os.pread(self._open(), self._size - begin, begin) if self._size > begin else b""
                 _write_all(descriptor, more, len(octets))
@@ -475,7 +476,7 @@ class Positions:
     def load(self, records: bytes) -> None:
         """Have the positions of some records, and no others; raise `OSError` if they cannot be written. Blocks.
 
-        `on_write` is not called: the records come from where it would send them.
+        `on_write` is not called: the records come from where it would send them. The next `sync` syncs them.
         """
         states = Content(records).states
         with self._disk:
@@ -485,7 +486,7 @@ class Positions:
                     return
                 self._states = states
                 self._measure()
-            self._rewrite()
+            self._rewrite(sync=False)
             self.written += 1
 
     def save(self) -> None:

@@ -6,9 +6,10 @@ import os
 import threading
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -25,6 +26,7 @@ from zambezi.zeps.journal.segment import INDEX, LOG, Files, Name, Segment, found
 
 _CUTS: Final = 32  # batches whose cuts are cached
 _READ_TIMES: Final = 1000  # parts whose times are remembered
+_READ_INDEXES: Final = 2  # objects in the store whose indexes are remembered
 _BEFORES: Final = 1000  # times whose sequence in the store is remembered
 
 T = TypeVar("T")
@@ -63,6 +65,7 @@ class JournalReading:
         self.is_cache = identities.is_cached(directory)  # whether an object store has all messages, and more of them
         self.backing: Backing | None = None  # that store; None in a process that only reads the files
         self._read_times: deque[tuple[int, int, list[tuple[int, int]]]] = deque(maxlen=_READ_TIMES)
+        self._read_indexes: deque[Sequence[IndexEntry]] = deque(maxlen=_READ_INDEXES)  # of objects in the store
         self._befores: OrderedDict[int, int] = OrderedDict()  # what `before` has found in the store
         self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
 
@@ -220,10 +223,7 @@ class JournalReading:
         """Return the time of the first message after a sequence, in microseconds since 1970; 0 if there is none."""
         if self.is_cache and sequence < self.first <= self.last:
             return self.first_time
-        try:
-            entries = self.entries(sequence, 1)
-        except Absent:
-            raise self.absent(max(sequence + 1, self.first)) from None
+        entries = self.entries(sequence, 1)
         return entries[0].time if entries else 0
 
     def last_at(self, sequence: int) -> int:
@@ -268,15 +268,36 @@ class JournalReading:
         for segment in self.segments:
             if segment.entries and segment.last > after:
                 if self.is_cache and segment.first > wanted:
-                    raise self.absent(wanted)
+                    return self._stored_page(wanted, limit)
                 files = self.files(segment)
                 number = max(0, segment.locate(files, after + 1))
                 octets = files.read_entries(number, min(limit, segment.entries - number))
                 segment.check_window(octets, number)
                 return octets
-        if self.is_cache and wanted <= self.last:
-            raise self.absent(wanted)
-        return b""
+        return self._stored_page(wanted, limit) if self.is_cache and wanted <= self.last else b""
+
+    def _stored_page(self, sequence: int, limit: int) -> bytes:
+        """Return index entries of messages that only the store has; raise `Absent` if its index was not read yet."""
+        with self._lock:
+            read = list(self._read_indexes)
+        for entries in read:
+            if entries[0].first <= sequence <= entries[-1].last:
+                number = bisect_right(entries, sequence, key=attrgetter("first")) - 1
+                return b"".join([entry.pack() for entry in entries[number : number + limit]])
+        backing = self.backing
+        if backing is None:
+            raise self.unreachable_error()
+
+        def load() -> None:
+            entries = backing.entries(sequence)
+            with self._lock:
+                self._read_indexes.append(entries)
+
+        raise Absent(
+            f"stream {self.name!a}: the index of sequence {sequence} is in the object store, and not on this disk",
+            (self, "index", sequence),
+            load,
+        )
 
     def refresh(self) -> None:
         """Update a read-only journal from its files, which another process may have changed."""

@@ -69,8 +69,9 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
         segments[0].create()
     segments = _remove_replaced(segments)
     is_cache = is_cached(directory)
+    has_all = is_cached_since_boot(directory)
     if is_cache:
-        segments = _check_cache(directory, segments)
+        segments = _check_cache(segments, has_all=has_all)
     _remove_stray_files(directory, segments, is_cache=is_cache)
     promised = segments[-1].first - 1
     if not is_cache:
@@ -88,7 +89,13 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     if is_doubtful:
         for descriptor in (files.log, files.index, files.counts):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    diagnosis = examine_segment(active, files, batch, thorough=is_doubtful, earliest=time)
+    diagnosis = examine_segment(
+        active,
+        files,
+        batch,
+        thorough=is_doubtful or (is_cache and not has_all),
+        earliest=time,
+    )
     is_lossy = is_lossy or is_doubtful or diagnosis.is_lossy or diagnosis.last_kept < promised
     if is_lossy:
         write_identity(directory, identity.renewed())
@@ -133,12 +140,11 @@ def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool
         return Identity(name, uuid4()), True
 
 
-def _check_cache(directory: Path, segments: list[Segment]) -> list[Segment]:
+def _check_cache(segments: list[Segment], *, has_all: bool) -> list[Segment]:
     """Remove segments of a cache that may be damaged: the store has their messages. Return the rest.
 
     Segments that were read from the store are not synced to the disk: they do not count after a crash of the system.
     """
-    has_all = is_cached_since_boot(directory)
     kept = []
     for segment in segments[:-1]:
         files = Files(segment.path, _WRITE)

@@ -25,12 +25,13 @@ from zambezi.zeps.journal.identity import (
     Identity,
     read_identity,
     sync_directory,
+    write_cache_identity,
     write_identity,
 )
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import Segment, found_names
+from zambezi.zeps.journal.segment import LOG, Segment, found_names
 from zambezi.zeps.journal.stored_policy import changed, merged, read_changes, write_changes
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -206,30 +207,49 @@ class Store:
         It is empty, or `fill` appends messages before the stream gets its name. A stream that is restored begins with
         the sequence `first`, and has the incarnation that it had.
         """
+        identity = Identity(name, incarnation or uuid4())
+
+        def write(fresh: Path) -> None:
+            Segment(str(fresh), first).create()
+            if settings:
+                write_changes(fresh, settings)
+            write_identity(fresh, identity)
+
+        self._make(name, write, lambda fresh: self._fill(fresh, settings or {}, fill) if fill is not None else None)
+
+    def make_cache(self, name: str, settings: Mapping[str, object], first: int, incarnation: UUID) -> None:
+        """Create the cache of a stream that a store has, unless it exists. Blocks; any thread may call it.
+
+        Nothing is synced to the disk: a cache that a crash of the system leaves behind incomplete is made again.
+        """
+
+        def write(fresh: Path) -> None:
+            write_cache_identity(fresh, Identity(name, incarnation))
+            Segment(str(fresh), first).create()
+            if settings:
+                write_changes(fresh, settings)
+
+        directory = self.path / directory_of(name)
+        if directory.is_dir() and is_unfinished(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+        self._make(name, write, lambda _: None, sync=False)
+
+    def _make(
+        self, name: str, write: Callable[[Path], None], fill: Callable[[Path], None], *, sync: bool = True
+    ) -> None:
         directory = self.path / directory_of(name)
         try:
             if not directory.is_dir():
                 fresh = self.path / f"{_NEW}{uuid4().hex}"
-                identity = Identity(name, incarnation or uuid4())
                 try:
-                    writing = partial(self._write_stream, fresh, identity, settings or {}, first)
-                    self._file_cache.with_descriptors(writing)
-                    if fill is not None:
-                        self._fill(fresh, settings or {}, fill)
-                    self._give_name(fresh, directory)
+                    self._file_cache.with_descriptors(partial(_write_anew, fresh, write))
+                    fill(fresh)
+                    self._give_name(fresh, directory, sync=sync)
                 except BaseException:
                     shutil.rmtree(fresh, ignore_errors=True)
                     raise
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be created: {directory}: {error.strerror or error}") from error
-
-    def _write_stream(self, fresh: Path, identity: Identity, settings: Mapping[str, object], first: int) -> None:
-        shutil.rmtree(fresh, ignore_errors=True)  # of an attempt before, for which no descriptor was left
-        make_directory(fresh)
-        Segment(str(fresh), first).create()
-        if settings:
-            write_changes(fresh, settings)
-        write_identity(fresh, identity)
 
     def _fill(self, fresh: Path, settings: Mapping[str, object], fill: Fill) -> None:
         journal = Journal(fresh, changed(self.policy, settings), self._file_cache, write=True)
@@ -241,15 +261,16 @@ class Store:
         finally:
             journal.abandon()
 
-    def _give_name(self, fresh: Path, directory: Path) -> None:
-        """Give the directory of a stream its name: after a crash it exists complete, or not at all."""
+    def _give_name(self, fresh: Path, directory: Path, *, sync: bool) -> None:
+        """Give the directory of a stream its name. If it is synced, it exists complete or not at all after a crash."""
         with self._making:
             if directory.is_dir():
                 shutil.rmtree(fresh)  # another thread was faster
                 return
             fresh.rename(directory)
             try:
-                sync_directory(self.path)
+                if sync:
+                    sync_directory(self.path)
             except OSError:
                 directory.rename(fresh)  # the disk may not have the name: the next attempt must not find it
                 raise
@@ -324,6 +345,23 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
+
+
+def is_unfinished(directory: Path) -> bool:
+    """Return whether a crash of the system has left a directory behind that has no identity and no messages."""
+    try:
+        read_identity(directory)
+    except DamagedIdentity:
+        return not any((directory / f"{name}{LOG}").stat().st_size for name in found_names(directory))
+    except JournalError:
+        pass
+    return False
+
+
+def _write_anew(fresh: Path, write: Callable[[Path], None]) -> None:
+    shutil.rmtree(fresh, ignore_errors=True)  # of an attempt before, for which no descriptor was left
+    make_directory(fresh)
+    write(fresh)
 
 
 def _settings_of(directory: Path) -> tuple[dict[str, object], list[str]]:

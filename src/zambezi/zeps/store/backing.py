@@ -24,7 +24,7 @@ from zambezi.zeps.journal.segment import Segment
 from zambezi.zeps.store.commands import Procedure
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.pieces import LoadedPiece, read_piece
-from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.reader import LogReader, OpenedPart
 from zambezi.zeps.store.stream_log import StreamLog
 
 T = TypeVar("T")
@@ -192,6 +192,18 @@ class StoreBacking:
         if piece is None:
             raise StoreError(f"the store does not have sequence {sequence} of {self._log.place.path} yet")
         return piece
+
+    def entries(self, sequence: int) -> Sequence[IndexEntry]:
+        def read(reader: LogReader) -> Procedure[OpenedPart | None]:
+            if sequence > reader.last:
+                yield from reader.refresh()
+            return (yield from reader.open_after(sequence - 1))
+
+        with self._readers.reader(self._log.place) as reader:
+            opened = self._store.run(read(reader), PATIENCE)
+        if opened is None:
+            raise StoreError(f"the store does not have sequence {sequence} of {self._log.place.path} yet")
+        return [entry._replace(publishers=0, removed=0) for entry in opened.entries]
 
     def find_before(self, time: int) -> int:
         def find(reader: LogReader) -> Procedure[int]:

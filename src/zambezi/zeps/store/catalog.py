@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -83,15 +84,19 @@ def latest_stream(name: str) -> Procedure[StoredStream | None]:
 
 
 def list_streams(
-    known: Mapping[str, StoredStream] | None = None, *, skip_damaged: bool = False
+    known: Mapping[str, StoredStream] | None = None,
+    *,
+    skip_damaged: bool = False,
+    skip: AbstractSet[str] = frozenset(),
 ) -> Procedure[list[StoredStream]]:
     """Return all streams in the order of their directories, also those that are deleted.
 
-    `known` are streams that were listed before, by their directories: they are not read again.
+    `known` are streams that were listed before, by their directories: they are not read again. Other streams in the
+    directories `skip` are left out.
     """
     found = dict(known or {})
     directories = yield from names(STREAMS)
-    unknown = [directory for directory in directories if directory not in found]
+    unknown = [directory for directory in directories if directory not in found and directory not in skip]
     generations = yield from ask_all([Names(f"{STREAMS}/{directory}") for directory in unknown])
     places = [
         StreamPlace(directory, numbers[0])

@@ -12,6 +12,12 @@ another one follows if a stream is among the names of no broker any more.
 A broker that is asked for a stream looks at that stream alone, or believes the broker that has named it. So between the
 changes an idle broker asks the store only for its heartbeat and the list of brokers.
 
+A broker whose heartbeat is late, that refuses connections, or that says that it leaves, is *failing*. The streams that
+it has named are expected by the brokers that will be their homes: these prepare to take them, and let clients wait.
+When it is gone, they take the streams without looking at each of them first. A broker that is asked for a stream of
+another one again looks at the heartbeat of that one, at most every `PROBE` seconds, and the shell connects to it: so
+the broker finds out at once that the other one leaves, or does not run.
+
 A broker whose heartbeat was not stored for `LIMIT` seconds is *cut off*: other brokers take its streams. It gives up
 its streams by itself, so that its clients go to the other brokers, and begins again when the store answers. That is
 never needed for safety: `takeover` has the reasons.
@@ -27,10 +33,11 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from zambezi.zeps.errors import StoreError, ZepsError
+from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.store.catalog import StoredStream, latest_stream, list_streams
 from zambezi.zeps.store.chunk import FOOTER, NOBODY, Footer, Kind, unpack_footer
 from zambezi.zeps.store.commands import Answer, Procedure, get, within
-from zambezi.zeps.store.members import LIMIT, PERIOD, Member, Owned, Roll, beat, notify
+from zambezi.zeps.store.members import LIMIT, PERIOD, Member, Owned, Roll, is_leaving, notify, put_beat, read_roll
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.view import View, look_and_read
@@ -39,6 +46,12 @@ SCANS_AT_ONCE: Final = 16  # streams that a scan looks at, at the same time
 LOOKUPS_AT_ONCE: Final = 8  # streams that clients have asked for
 PATIENCE: Final = 5.0  # seconds of pauses, while the store fails, after which a look-up fails
 AFTER: Final = 0.1  # seconds between the death of a broker and the heartbeat that finds it
+SILENT: Final = 1.5  # periods after which a heartbeat is late
+ASKED: Final = 5.0  # seconds in which a client that was sent to another broker in vain comes back
+_MOST_ASKED: Final = 10_000  # streams
+PROBE: Final = 0.25  # seconds between two looks at a broker that is asked for, or that leaves
+TRUST: Final = 600.0  # seconds for which a broker is not connected to, if it lives although it refused a connection
+_TICK: Final = 1.0  # seconds by which a store's times can be wrong
 RESCAN: Final = 60.0  # seconds after which a broker looks again at streams that no broker serves
 
 
@@ -86,11 +99,18 @@ class Found:
     guests: Sequence[tuple[str, Member]]  # streams that this broker must hand over, and to which broker
 
 
-ClusterEvent: TypeAlias = Cut | Back | Found
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Streams of a broker whose heartbeat is late: this broker must take them if that broker is dead."""
+
+    names: Sequence[str]
+
+
+ClusterEvent: TypeAlias = Cut | Back | Found | Expected
 
 
 def find_owner(place: StreamPlace) -> Procedure[Ownership]:
-    """Return the owner of a stream: two LISTs, and the footer of the last chunk; more if fences come last."""
+    """Return the owner of a stream: a LIST, and the footer of the last chunk; more if fences come last."""
 
     def read(view: View) -> Procedure[Ownership | None]:
         owner: bytes | None = None
@@ -111,7 +131,7 @@ def find_owner(place: StreamPlace) -> Procedure[Ownership]:
             owner = footer.owner
         return Ownership(owner or NOBODY, False)
 
-    found = yield from look_and_read(place, read)
+    found = yield from look_and_read(place, read, is_hint=True)
     return found
 
 
@@ -138,6 +158,10 @@ class Cluster:
         self._is_beating = False
         self._next_beat = 0.0
         self._beaten_at: float | None = None  # when the last heartbeat that was stored began
+        self._was_overdue = False  # since the last roll
+        self._is_reading = False
+        self._must_read = False  # whether a heartbeat was stored meanwhile
+        self._rolled_at: float | None = None  # when the heartbeat before the last roll began
         self._settled: frozenset[bytes] = frozenset()  # brokers that were in the last two rolls
         self._owners: dict[str, bytes] = {}  # of streams that other live brokers have named
         self._named: AbstractSet[str] = frozenset()  # own streams whose names were put
@@ -150,6 +174,14 @@ class Cluster:
         self._looking = 0  # look-ups in progress
         self._notified = 0.0
         self._now = 0.0
+        self._is_leaving = False
+        self._failing: frozenset[bytes] = frozenset()  # brokers that leave, or whose heartbeats are late
+        self._departed: dict[str, bytes] = {}  # streams of brokers that are gone since the last scan, and these brokers
+        self._awaited: dict[str, float] = {}  # of these, streams that other brokers must take, and until when
+        self._probed: dict[bytes, float] = {}  # when the heartbeat of a broker was looked at
+        self._asked: dict[str, float] = {}  # when streams of other brokers were asked for
+        self._refused: dict[bytes, float] = {}  # brokers that refused a connection, and the store's time of that
+        self._trusted: dict[bytes, float] = {}  # brokers that live all the same, and until when
 
     # For the shell
 
@@ -159,8 +191,9 @@ class Cluster:
         if not self._is_beating and now >= self._next_beat:
             self._is_beating = True
             self._next_beat = now + self._period
-            self._runner.start(self._beat(), now, lambda roll: self._note_beat(now, roll), self._fail_beat)
-        if not self.is_cut and self.has_others and self._is_overdue:
+            heartbeat = put_beat(self.id, self.endpoints, since=self.since, is_leaving=self._is_leaving)
+            self._runner.start(heartbeat, now, lambda _: self._note_beat(now), self._fail_beat)
+        if not self.is_cut and not self._is_leaving and self.has_others and self._is_overdue:
             self.is_cut = True
             self._events.append(Cut())
         return self._runner.requests(now)
@@ -176,7 +209,7 @@ class Cluster:
         times = [self._runner.next_time]
         if not self._is_beating:
             times.append(self._next_beat)
-        if not self.is_cut and self.has_others and self._beaten_at is not None:
+        if not self.is_cut and not self._is_leaving and self.has_others and self._beaten_at is not None:
             times.append(self._beaten_at + self._limit + 0.001)
         return min((time for time in times if time is not None), default=None)
 
@@ -190,6 +223,11 @@ class Cluster:
     def announce(self, endpoints: Sequence[str]) -> None:
         """Put the endpoints of this broker into the next heartbeat, which begins at once."""
         self.endpoints = endpoints
+        self._next_beat = 0.0
+
+    def leave(self) -> None:
+        """Tell the others that this broker gives its streams up, by a heartbeat that begins at once; take no others."""
+        self._is_leaving = True
         self._next_beat = 0.0
 
     def server_of(self, stream: str, owner: bytes) -> Member | None:
@@ -243,7 +281,49 @@ class Cluster:
     @property
     def owners(self) -> Mapping[str, bytes]:
         """The brokers of all streams, as far as they have named them; `NOBODY` for the other streams."""
-        return dict.fromkeys(self.streams, NOBODY) | self._owners | dict.fromkeys(self.owned, self.id)
+        unowned = dict.fromkeys([*self.streams, *self._awaited], NOBODY)
+        return unowned | self._owners | dict.fromkeys(self.owned, self.id)
+
+    def heir_of(self, stream: str) -> Member | None:
+        """Return the broker that will get a stream, which can be this one; None if its owner is not failing, or gone.
+
+        None, too, if that broker should have taken the stream by now.
+        """
+        is_awaited = self._now < self._awaited.get(stream, 0.0)
+        if not is_awaited and self._owners.get(stream, NOBODY) not in self._failing:
+            return None
+        return self.roll.home(stream, self.id, self._failing)
+
+    @property
+    def is_scanning(self) -> bool:
+        """Whether a scan is in progress."""
+        return self._is_scanning
+
+    def suspect(self, member: Member, stream: str, now: float) -> bool:
+        """Look whether a broker leaves, if a stream of it is asked for again: it has perhaps sent its client away.
+
+        Return whether the shell must connect to the broker, too, and call `note_refused` if it refuses that.
+        """
+        asked = self._asked.get(stream)
+        if len(self._asked) >= _MOST_ASKED:
+            self._asked.clear()
+        self._asked[stream] = now
+        is_again = asked is not None and now < asked + ASKED
+        if not is_again or now < self._probed.get(member.id, 0.0) + PROBE:
+            return False
+        self._probed[member.id] = now
+        self._runner.start(within(is_leaving(member.id), PATIENCE), now, self._note_probe, lambda _: None)
+        return member.id not in self._refused and now >= self._trusted.get(member.id, 0.0)
+
+    def note_refused(self, member: Member, now: float) -> None:
+        """Note that a broker has refused a connection. If it puts heartbeats after that, it lives all the same."""
+        if self._rolled_at is not None and self.roll.member(member.id) is not None:
+            self._refused[member.id] = self.roll.time + now - self._rolled_at + _TICK
+            self._note_failing(self.roll)
+
+    def _note_probe(self, leaves: bool) -> None:
+        if leaves:
+            self._next_beat = 0.0
 
     def note_taken(self, owner: bytes) -> None:
         """Tell the owner of a stream, if it lives, that this broker has taken the stream."""
@@ -258,21 +338,15 @@ class Cluster:
 
     @property
     def beaten_at(self) -> float:
-        """The time when the last heartbeat that was stored began; now, before the first one."""
-        return self._now if self._beaten_at is None else self._beaten_at
+        """The time when the heartbeat before the last roll began; now, before the first one."""
+        return self._now if self._rolled_at is None else self._rolled_at
 
-    def _beat(self) -> Procedure[Roll | None]:
+    def _read_roll(self) -> Procedure[Roll | None]:
         names = frozenset(self.owned)
         is_changed = names != self._named
         revision = self.revision + is_changed
-        roll = yield from beat(
-            self.id,
-            self.endpoints,
-            self.roll.members,
-            self._limit,
-            since=self.since,
-            owned=Owned(names, revision, is_changed),
-        )
+        owned = Owned(names, revision, is_changed)
+        roll = yield from read_roll(self.id, self.roll.members, self._limit, owned=owned)
         self._named, self.revision = names, revision
         return roll
 
@@ -286,17 +360,32 @@ class Cluster:
         """Whether other brokers can believe that this one is dead."""
         return self._beaten_at is not None and self._now > self._beaten_at + self._limit
 
-    def _note_beat(self, begun: float, roll: Roll | None) -> None:
+    def _note_beat(self, begun: float) -> None:
+        """Note a heartbeat that is stored, and read which brokers live. The next heartbeat does not wait for that."""
         self._is_beating = False
-        if roll is None:
-            return  # the heartbeat is removed already: this one took very long
-        was_overdue = self._is_overdue
+        self._was_overdue |= self._is_overdue
         self._beaten_at = begun
-        if self._is_overdue:
-            return  # this heartbeat took too long, too: the next one begins at once
+        if self._is_reading:
+            self._must_read = True
+            return
+        self._is_reading, self._must_read = True, False
+        self._runner.start(self._read_roll(), self._now, lambda roll: self._note_roll(begun, roll), self._fail_roll)
+
+    def _note_roll(self, begun: float, roll: Roll | None) -> None:
+        self._is_reading = False
+        if self._must_read and not self._is_beating:
+            self._next_beat = 0.0
+        if roll is None or self._is_overdue:
+            return  # the heartbeat is removed already, or took too long: the next one begins at once
+        was_overdue, self._was_overdue = self._was_overdue, False
+        self._rolled_at = begun
         before = frozenset(member.id for member in self.roll.members)
         now = frozenset(member.id for member in roll.members)
+        self._note_departed(roll, before, now)
         self.roll = roll
+        for times in (self._probed, self._refused, self._trusted):
+            for broker in times.keys() - now:
+                del times[broker]
         if was_overdue or roll.notified > self._notified:
             self._events.append(Back())
         self._notified = max(self._notified, roll.notified)
@@ -305,6 +394,7 @@ class Cluster:
         self.is_cut = False
         self._settled = now & before
         self._note_names(roll)
+        self._note_failing(roll)
         self._scan()
         self._beat_when_one_dies(begun)
 
@@ -313,6 +403,33 @@ class Cluster:
         ages = [self.roll.time - member.time for member in self.roll.members]
         for left in [self._limit - age for age in ages if age > self._limit - self._period]:
             self._next_beat = min(self._next_beat, begun + left + AFTER)
+        if any(member.is_leaving for member in self.roll.members if member.id != self.id):
+            self._next_beat = min(self._next_beat, begun + PROBE)
+
+    def _note_departed(self, roll: Roll, before: frozenset[bytes], now: frozenset[bytes]) -> None:
+        """Note the streams of brokers that are gone. A new broker can be one of these: it has its streams already."""
+        if now <= before and all(member.endpoints for member in roll.members):
+            for member in self.roll.members:
+                if member.id not in now:
+                    self._departed |= dict.fromkeys(member.streams, member.id)
+
+    def _note_failing(self, roll: Roll) -> None:
+        """Note which brokers are failing, and expect the streams of those that are perhaps dead."""
+        before = self._failing
+        others = [member for member in roll.members if member.id != self.id]
+        for one in others:
+            if one.time > self._refused.get(one.id, one.time):
+                del self._refused[one.id]
+                self._trusted[one.id] = self._now + TRUST
+        late = {one.id for one in others if roll.time - one.time > SILENT * self._period} | self._refused.keys()
+        self._failing = frozenset(late | {one.id for one in others if one.is_leaving})
+        names = [name for one in others if one.id in late - before for name in one.streams]
+        if names and not self._is_leaving:
+            self._events.append(Expected([name for name in names if self._is_heir(name)]))
+
+    def _is_heir(self, stream: str) -> bool:
+        heir = self.heir_of(stream)
+        return heir is not None and heir.id == self.id
 
     def _note_names(self, roll: Roll) -> None:
         """Note which streams the brokers have named; scan if none has named one that exists. The newest names count."""
@@ -320,25 +437,42 @@ class Cluster:
         for member in sorted(roll.members, key=lambda member: member.listed):
             if member.id != self.id:
                 self._owners |= dict.fromkeys(member.streams, member.id)
+        self._awaited = {name: until for name, until in self._awaited.items() if name not in self._owners}
         unnamed = self._unnamed
         if unnamed - self._left or (unnamed and self._now >= self._next_rescan):
             self._must_scan = True
 
     @property
     def _unnamed(self) -> set[str]:
-        return set(self.streams) - self._owners.keys() - self.owned
+        late = [name for name, until in self._awaited.items() if self._now >= until]
+        return {*self.streams, *late} - self._owners.keys() - self.owned
 
     def _fail_beat(self, _: ZepsError) -> None:
         self._is_beating = False
 
+    def _fail_roll(self, _: ZepsError) -> None:
+        self._is_reading = False
+
     # Scans
 
     def _scan(self) -> None:
-        if self._must_scan and not self._is_scanning:
+        if self._must_scan and not self._is_scanning and not self._is_leaving:
             self._must_scan = False
             self._is_scanning = True
             known = {one.stream.place.directory: one.stream for one in self.streams.values()}
-            self._runner.start(list_streams(known, skip_damaged=True), self._now, self._scan_all, self._fail_scan)
+            self._await_departed()
+            skip = {directory_of(name) for name in (*self._owners, *self._awaited)}
+            listing = list_streams(known, skip_damaged=True, skip=skip)
+            self._runner.start(listing, self._now, self._scan_all, self._fail_scan)
+
+    def _await_departed(self) -> None:
+        """Leave the streams of brokers that are gone to the brokers that must take them, for a while."""
+        times = dict.fromkeys(self._departed, self._now + self._limit) | self._awaited
+        self._awaited = {
+            name: until
+            for name, until in times.items()
+            if self._now < until and (home := self.roll.home(name, self.id)) is not None and home.id != self.id
+        }
 
     def _fail_scan(self, _: ZepsError) -> None:
         self._is_scanning = False
@@ -348,9 +482,14 @@ class Cluster:
         owners = self.owners
         found: dict[str, Scanned] = {}
         waiting: deque[StoredStream] = deque()
+        departed, self._departed = self._departed, {}
         for stream in streams:
             owner = owners.get(stream.name, NOBODY)
             if owner == NOBODY:
+                owner = departed.get(stream.name, NOBODY)
+            if stream.name in self._awaited:
+                found[stream.name] = Scanned(stream, owner)
+            elif owner == NOBODY:
                 waiting.append(stream)
             else:
                 found[stream.name] = Scanned(stream, owner)

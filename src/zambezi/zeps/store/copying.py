@@ -25,6 +25,7 @@ from zambezi.zeps.store.ending import End, read_end
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import PATIENCE, ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
+from zambezi.zeps.store.takeover import Prepared
 from zambezi.zeps.store.view import look_and_read
 
 _MICRO: Final = 1_000_000
@@ -127,8 +128,8 @@ def settle(store: ObjectStore, log: StreamLog, patience: float = PATIENCE) -> No
     while True:
         now = time.monotonic()
         tickets = log.requests(now)
-        for number, request in tickets:
-            answer = store.execute(request)
+        answers = store.execute_all([ticket.request for ticket in tickets])
+        for (number, _), answer in zip(tickets, answers, strict=True):
             if not isinstance(answer, Failed):
                 answered = time.monotonic()
             elif time.monotonic() > answered + patience:
@@ -142,9 +143,15 @@ def settle(store: ObjectStore, log: StreamLog, patience: float = PATIENCE) -> No
             time.sleep(max(0.0, log.next_time - now))
 
 
-def take_log(store: ObjectStore, log: StreamLog, what: str = "it", patience: float = PATIENCE) -> None:
+def take_log(
+    store: ObjectStore,
+    log: StreamLog,
+    what: str = "it",
+    patience: float = PATIENCE,
+    prepared: Prepared | None = None,
+) -> None:
     """Become the owner of a log. Raise `StoreError`, with `what` as its subject, if that is not possible."""
-    log.take(time.monotonic())
+    log.take(time.monotonic(), prepared=prepared)
     settle(store, log, patience)
     if not log.is_owner:
         problem = StreamEnded if log.state is State.DELETED else StoreError

@@ -7,7 +7,7 @@ read, and no messages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -42,10 +42,12 @@ class End:
         return self.owner == NOBODY
 
 
-def read_end(place: StreamPlace, view: View) -> Procedure[End | None]:
+def read_end(place: StreamPlace, view: View, known: Mapping[ChunkObject, bytes] | None = None) -> Procedure[End | None]:
     """Read the end of a log; return None if an object was removed meanwhile: then look again.
 
-    An object that was replaced meanwhile seems to be damaged: see `look_and_read`.
+    An object that was replaced meanwhile seems to be damaged: see `look_and_read`. `known` are the ends of chunks that
+    are not read again. A chunk with a number and a size has the same bytes for ever: only a void fence, which has
+    another size, can get the number of a chunk with messages.
     """
     view.check_whole()
     ends: list[_Ends] = []
@@ -62,7 +64,7 @@ def read_end(place: StreamPlace, view: View) -> Procedure[End | None]:
             if octets is None:
                 return None
         ends.append(_divide(footer, octets, key, is_segment=True))
-    tails = yield from _read_tails(place, view.tail)
+    tails = yield from _read_tails(place, view.tail, known or {})
     if tails is None:
         return None
     return _fold(view, [*ends, *tails])
@@ -94,11 +96,22 @@ def _segment_footer(octets: bytes, key: str, size: int) -> Footer:
     return footer
 
 
-def _read_tails(place: StreamPlace, tail: Sequence[ChunkObject]) -> Procedure[list[_Ends] | None]:
+def read_known(place: StreamPlace, view: View) -> Procedure[dict[ChunkObject, bytes]]:
+    """Return the ends of the chunks in a tail, as `read_end` wants them; none if one was removed meanwhile."""
+    ends = yield from _read_ends(place, view.tail, [_GUESS] * len(view.tail))
+    return dict(zip(view.tail, ends, strict=True)) if ends is not None else {}
+
+
+def _read_tails(
+    place: StreamPlace, tail: Sequence[ChunkObject], known: Mapping[ChunkObject, bytes]
+) -> Procedure[list[_Ends] | None]:
     """Return the ends of all chunks; None if one was removed meanwhile."""
-    ends = yield from _read_ends(place, tail, [_GUESS] * len(tail))
-    if ends is None:
+    unknown = [chunk for chunk in tail if chunk not in known]
+    read = yield from _read_ends(place, unknown, [_GUESS] * len(unknown))
+    if read is None:
         return None
+    found = {**known, **dict(zip(unknown, read, strict=True))}
+    ends = [found[chunk] for chunk in tail]
     footers = [_chunk_footer(place, chunk, octets) for chunk, octets in zip(tail, ends, strict=True)]
     short = [number for number, footer in enumerate(footers) if footer.ending > len(ends[number])]
     if short:

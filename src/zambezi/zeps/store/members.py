@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from socket import gethostname
 from typing import Final, NamedTuple
 
-from zambezi.zeps.store.commands import Get, Procedure, StoredObject, ask_all, delete, listing, put
+from zambezi.zeps.store.commands import Get, Procedure, StoredObject, ask_all, delete, get, listing, put
 from zambezi.zeps.store.names import BROKERS, last_part
 
 PERIOD: Final = 3.0  # seconds between two heartbeats
@@ -28,6 +29,7 @@ _BEAT: Final = ".json"
 _OWNED: Final = ".streams"
 _LATEST: Final = 1e11  # seconds since 1970 that a broker can claim
 _LARGEST: Final = 65536  # bytes of a heartbeat
+_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 _LONGEST: Final = 64 << 20  # bytes of the names of streams
 
 
@@ -42,6 +44,8 @@ class Member:
     streams: AbstractSet[str] = frozenset()  # that it owned when it put their names
     revision: int = 0  # of these names; 0: none
     listed: float = 0.0  # when it put them
+    is_leaving: bool = False  # whether it gives its streams up, and ends
+    size: int = 0  # bytes of the heartbeat that was read
 
     @property
     def endpoint(self) -> str:
@@ -61,14 +65,18 @@ class Roll:
         """Return a broker if it is alive."""
         return next((member for member in self.members if member.id == broker), None)
 
-    def home(self, stream: str, own: bytes = b"") -> Member | None:
+    def home(self, stream: str, own: bytes = b"", without: AbstractSet[bytes] = frozenset()) -> Member | None:
         """Return the broker at which a stream should be, by rendezvous hashing: few streams move if one comes or goes.
 
         All brokers come to the same result. A broker is known by its endpoint: one that was restarted has its streams
         again, and no others. A broker without endpoints has just been started, and counts for itself only: `own` is the
-        broker that asks.
+        broker that asks. Brokers that leave do not count, and those of `without`.
         """
-        able = [member for member in self.members if member.endpoints or member.id == own]
+        able = [
+            member
+            for member in self.members
+            if (member.endpoints or member.id == own) and not member.is_leaving and member.id not in without
+        ]
         return max(able, key=lambda member: _weight(member, stream), default=None)
 
 
@@ -103,19 +111,36 @@ def beat(
     *,
     since: float = 0.0,
     owned: Owned | None = None,
+    is_leaving: bool = False,
 ) -> Procedure[Roll | None]:
-    """Put a heartbeat, and return the live brokers; None if the own heartbeat is not listed.
+    """Put a heartbeat, and return the live brokers: `put_beat` and `read_roll`."""
+    yield from put_beat(broker, endpoints, since=since, is_leaving=is_leaving)
+    return (yield from read_roll(broker, known, limit, owned=owned))
 
-    `known` are the brokers of the last roll: their heartbeats are not read again, once they have endpoints, and the
-    names of their streams only if they were put again. `owned` are the names of the own streams.
+
+def put_beat(
+    broker: bytes, endpoints: Sequence[str], *, since: float = 0.0, is_leaving: bool = False
+) -> Procedure[None]:
+    """Put a heartbeat."""
+    content = {"id": broker.hex(), "endpoints": list(endpoints), "since": since}
+    if is_leaving:
+        content["leaving"] = True
+    yield from put(_key(broker), json.dumps(content).encode() + b"\n", create=False)
+
+
+def read_roll(
+    broker: bytes, known: Iterable[Member] = (), limit: float = LIMIT, *, owned: Owned | None = None
+) -> Procedure[Roll | None]:
+    """Put the names of the own streams, if they have changed, and return the live brokers.
+
+    Return None if the own heartbeat is not listed. `known` are the brokers of the last roll: their heartbeats are read
+    again only if they have no endpoints yet, or have changed, and the names of their streams only if they were put
+    again. `owned` are the names of the own streams.
     """
     if owned is not None and owned.must_put:
         yield from put(_owned(broker, owned.revision), json.dumps(sorted(owned.names)).encode() + b"\n", create=False)
-    key = _key(broker)
-    content = json.dumps({"id": broker.hex(), "endpoints": list(endpoints), "since": since}).encode() + b"\n"
-    yield from put(key, content, create=False)
     found = yield from listing(BROKERS)
-    own = next((one for one in found if one.key == key), None)
+    own = next((one for one in found if one.key == _key(broker)), None)
     if own is None:
         return None
     yield from delete(_forgotten(found, own.time - _FORGOTTEN))
@@ -161,7 +186,7 @@ def _read_members(
         broker = _id_of(one.key)
         before = known.get(broker, Member(broker, (), 0.0))
         members.append(replace(before, time=one.time))
-        if not before.endpoints:
+        if not before.endpoints or one.size != before.size:
             wanted.append(one.key)
         if (revision := revisions.get(broker, _NO_REVISION)).number > before.revision:
             wanted.append(revision.key)
@@ -173,8 +198,8 @@ def _read_members(
 def _note_read(member: Member, read: Mapping[str, bytes], revision: _Revision) -> Member:
     beat = read.get(_key(member.id))
     if beat is not None:
-        endpoints, since = _parse_beat(beat)
-        member = replace(member, endpoints=endpoints, since=since)
+        endpoints, since, is_leaving = _parse_beat(beat)
+        member = replace(member, endpoints=endpoints, since=since, is_leaving=is_leaving, size=len(beat))
     if revision.key in read:
         member = replace(
             member, streams=_parse_names(read[revision.key]), revision=revision.number, listed=revision.time
@@ -231,15 +256,27 @@ def _id_of(key: str) -> bytes:
         return b""
 
 
-def _parse_beat(octets: bytes) -> tuple[tuple[str, ...], float]:
-    """Return the endpoints in a heartbeat, and when the broker was started; none, and 0, if it is damaged."""
+def is_leaving(broker: bytes) -> Procedure[bool]:
+    """Return whether a broker leaves, or is gone."""
+    octets = yield from get(_key(broker))
+    return octets is None or _parse_beat(octets).is_leaving
+
+
+class _Beat(NamedTuple):
+    endpoints: tuple[str, ...] = ()
+    since: float = 0.0
+    is_leaving: bool = False
+
+
+def _parse_beat(octets: bytes) -> _Beat:
+    """Return the content of a heartbeat; nothing if it is damaged."""
     try:
         content = json.loads(octets)
         since = float(content.get("since", 0.0))
         endpoints = tuple(one for one in content["endpoints"] if isinstance(one, str))
-        return endpoints, since if 0.0 <= since < _LATEST else 0.0
+        return _Beat(endpoints, since if 0.0 <= since < _LATEST else 0.0, content.get("leaving") is True)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        return (), 0.0
+        return _Beat()
 
 
 def _parse_names(octets: bytes) -> frozenset[str]:
@@ -249,3 +286,11 @@ def _parse_names(octets: bytes) -> frozenset[str]:
     except (ValueError, RecursionError):
         content = []
     return frozenset(one for one in content if isinstance(one, str)) if isinstance(content, list) else frozenset()
+
+
+def reachable(endpoint: str) -> str:
+    """Return a bound endpoint as clients on other machines can use it; nothing if they cannot."""
+    if not endpoint.startswith("tcp://"):
+        return endpoint if endpoint.startswith("ipc://") else ""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return f"tcp://{gethostname() if host in _ANY else host}:{port}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -47,6 +47,7 @@ _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
+_QUICK: Final = 0.003  # seconds for a request
 _MOST_FAILING: Final = 1000  # requests
 _FORGOTTEN: Final = 15.0  # seconds after which a request that failed counts as given up
 PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
@@ -247,7 +248,7 @@ class ObjectStore:
                 time.sleep(command.seconds)
                 continue
             if isinstance(command, Together):
-                answer = self._execute_all(command.commands)
+                answer = self.execute_all(command.commands)
                 failed = [one for one in answer if isinstance(one, Failed)]
             else:
                 answer = self.execute(command)
@@ -257,13 +258,26 @@ class ObjectStore:
             else:
                 failing_since = None
 
-    def _execute_all(self, requests: Sequence[Request]) -> list[Answer]:
-        if len(requests) == 1:
-            return [self.execute(requests[0])]
+    def execute_all(self, requests: Sequence[Request]) -> list[Answer]:
+        """Execute requests, some at a time, and return the answers in order.
+
+        As long as the store answers at once, one after another is cheaper than threads.
+        """
+        answers: list[Answer] = []
+        is_quick = True
+        while is_quick and len(answers) < len(requests):
+            begun = time.monotonic()
+            answers.append(self.execute(requests[len(answers)]))
+            is_quick = time.monotonic() - begun < _QUICK
+        return [*answers, *self._execute_in_threads(requests[len(answers) :])]
+
+    def _execute_in_threads(self, requests: Sequence[Request]) -> Iterable[Answer]:
+        if len(requests) < 2:
+            return map(self.execute, requests)
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(AT_ONCE, "zambezi-store")
-        return list(self._threads.map(self.execute, requests))
+        return self._threads.map(self.execute, requests)
 
     def close(self) -> None:
         """End the threads."""

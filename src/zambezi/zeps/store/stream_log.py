@@ -52,7 +52,7 @@ from zambezi.zeps.store.merging import (
 from zambezi.zeps.store.names import ALL, Beginning, StreamPlace
 from zambezi.zeps.store.position_records import PositionRecords
 from zambezi.zeps.store.runner import Runner, Ticket
-from zambezi.zeps.store.takeover import put_own, take_over
+from zambezi.zeps.store.takeover import Prepared, put_own, take_over
 from zambezi.zeps.store.trimming import begin_after, trim
 from zambezi.zeps.store.truncation import clear_others
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
@@ -225,7 +225,7 @@ class StreamLog:
         """The bytes that are appended and not in a chunk yet. The caller bounds them."""
         return self._pending_bytes
 
-    def take(self, now: float, incarnation: bytes = UNCHANGED) -> None:
+    def take(self, now: float, incarnation: bytes = UNCHANGED, prepared: Prepared | None = None) -> None:
         """Take the stream, from whichever broker owns it. With an incarnation, the stream gets that one."""
         if self.state in (State.TAKING, State.OWNER):
             return
@@ -234,7 +234,7 @@ class StreamLog:
         self._pending_bytes = 0
         self._last_words = None
         self._now = now
-        self._start(take_over(self.place, self._owner, incarnation), self._take_end)
+        self._start(take_over(self.place, self._owner, incarnation, prepared), self._take_end)
 
     def _take_end(self, end: End) -> None:
         incarnation = self._incarnation if end.incarnation == UNCHANGED else end.incarnation

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple, TypeVar
 
 from zambezi.zeps.errors import StoreDamaged
@@ -184,26 +184,54 @@ def look(place: StreamPlace) -> Procedure[View]:
     The chunk of a segment can be missing because it was put after the first LIST: then both are listed again. If it is
     still missing, it was merged and removed, perhaps replaced by a void fence, and another segment has its messages.
     """
+    return (yield from _look(partial(_list_twice, place)))
+
+
+def glance(place: StreamPlace) -> Procedure[View]:
+    """List the chunks and segments of a stream together.
+
+    That is half the requests of `look`. The result can lack a chunk and the segment that has its messages, if the chunk
+    was merged meanwhile: so nothing that must be safe may depend on it.
+    """
+    return (yield from _look(partial(_list_once, place)))
+
+
+def _list_twice(place: StreamPlace) -> Procedure[View]:
+    chunks = yield from listing(place.chunks)
+    segments = yield from listing(place.segments)
+    return View.of(chunks, segments)
+
+
+def _list_once(place: StreamPlace) -> Procedure[View]:
+    found = yield from listing(place.path)
+    chunks, segments = f"{place.chunks}/", f"{place.segments}/"
+    return View.of(
+        [one for one in found if one.key.startswith(chunks)], [one for one in found if one.key.startswith(segments)]
+    )
+
+
+def _look(list_all: Callable[[], Procedure[View]]) -> Procedure[View]:
     seen: set[SegmentObject] = set()
     while True:
-        chunks = yield from listing(place.chunks)
-        segments = yield from listing(place.segments)
-        view = View.of(chunks, segments)
+        view = yield from list_all()
         if seen.issuperset(view.void):
             return view
         seen.update(view.void)
 
 
-def look_and_read(place: StreamPlace, read: Callable[[View], Procedure[T | None]]) -> Procedure[T]:
+def look_and_read(
+    place: StreamPlace, read: Callable[[View], Procedure[T | None]], *, is_hint: bool = False
+) -> Procedure[T]:
     """Return what `read` finds; look again as long as objects are not as listed, and others are listed then.
 
     An object can be removed after the LIST, because it was merged. A void fence can then get its number: so an object
-    that seems to be damaged is perhaps another one. If the same objects are listed again, it is damaged.
+    that seems to be damaged is perhaps another one. If the same objects are listed again, it is damaged. With
+    `is_hint` a `glance` is enough.
     """
     seen: View | None = None
     times = 0
     while True:
-        view = yield from look(place)
+        view = yield from (glance(place) if is_hint else look(place))
         problem = StoreDamaged(f"objects of {place.path} are listed and cannot be read")
         try:
             found = yield from read(view)
