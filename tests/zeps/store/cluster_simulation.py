@@ -434,9 +434,10 @@ class ClusterWorld:
 
     @property
     def _is_done(self) -> bool:
-        """Whether all messages are confirmed and acknowledged."""
+        """Whether each stream has one owner, and all messages are confirmed and acknowledged."""
         return all(client.stored == client.sent for client in self.clients) and all(
-            self.readers[name].is_done(owner.served[name].log.last) for name in STREAMS for owner in self._owners(name)
+            [self.readers[name].is_done(owner.served[name].log.last) for owner in self._owners(name)] == [True]
+            for name in STREAMS
         )
 
     def _owners(self, name: str) -> list[ClusterBroker]:

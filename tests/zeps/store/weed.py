@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 BUCKET = "zambezi"
-DEADLINE = 60.0
+DEADLINE = 120.0
+_ATTEMPTS = 3
 _GRACE = 5.0
 
 
@@ -141,12 +142,25 @@ def _free_ports(count: int) -> list[int]:
 @contextmanager
 def running_weed(directory: Path, volumes: int = 20) -> Iterator[Weed]:
     """Run `weed` with a bucket, in a directory of its own."""
-    weed = Weed(directory, volumes)
+    weed = _started(directory, volumes)
     try:
-        weed.start()
         yield weed
     finally:
         weed.kill()
+
+
+def _started(directory: Path, volumes: int) -> Weed:
+    """Start `weed`; try again with other ports if a program has taken one of them meanwhile."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        weed = Weed(directory, volumes)
+        try:
+            weed.start()
+        except AssertionError:
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            return weed
+    raise AssertionError("not reached")
 
 
 def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:
