@@ -106,13 +106,12 @@ def test_a_stream_that_a_broker_owns_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_store_that_does_not_answer_ends_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zeps.store.copying.PATIENCE", -1.0)
     store = ObjectStore(str(tmp_path / "store"))
     log = StreamLog(StreamPlace.of("prices"), uuid4().bytes, uuid4().bytes)
     log.take(0.0)
     monkeypatch.setattr(store, "execute", lambda request: Failed("down"))
     with pytest.raises(StoreError, match="does not answer: down"):
-        copying.settle(store, log)
+        copying.settle(store, log, patience=-1.0)
 
 
 def test_an_empty_stream_and_a_deleted_one(tmp_path: Path) -> None:
