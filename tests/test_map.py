@@ -16,6 +16,7 @@ ELSEWHERE = {
     "cli/limits.py": "spark/test_limits.py",
     "cli/logs.py": "cli/test_serve.py",
     "cli/middleware.py": "cli/test_fleet.py",
+    "cli/notices.py": "cli/test_streams.py",
     "cli/node.py": "cli/test_mesh.py",
     "cli/pipeline.py": "spark/pipelines/test_command.py",
     "cli/pipeline_settings.py": "spark/pipelines/test_command.py",

@@ -81,12 +81,19 @@ def spark() -> None:
     assert import_module("zambezi.spark.pipelines").PIPELINES
 
 
+def connect() -> None:
+    """A client of Spark Connect has its packages."""
+    for name in ("pandas", "grpc", "pyspark.sql.connect.session"):
+        import_module(name)
+
+
 PARTS: Mapping[str, Callable[[], None]] = {
     "core": core,
     "console": console,
     "store": store,
     "plots": plots,
     "spark": spark,
+    "connect": connect,
 }
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from zambezi.server import Config, Server
 from zambezi.server import mirrors as module
 from zambezi.server.config import JournalConfig, MirrorConfig, StoreConfig
 from zambezi.zeps.asyncio import Client
+from zambezi.zeps.broker.depot import Depot
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 
@@ -76,6 +77,17 @@ async def test_a_mirror_waits_for_its_source(tmp_path: Path, monkeypatch: pytest
         await eventually(lambda: any("it waits for the source: not connected" in one for one in server._look()))
 
 
+def home_of(server: Server, stream: str) -> str:
+    """Return the endpoint of the server that should have a stream, if all servers are known; else nothing."""
+    assert server.broker is not None
+    depot = server.broker.engine.store
+    assert isinstance(depot, Depot)
+    roll = depot.cluster.roll
+    home = roll.home(stream, depot.id)
+    is_whole = len(roll.members) > 1 and all(member.endpoints for member in roll.members)
+    return home.endpoint if home is not None and is_whole else ""
+
+
 @in_loop
 async def test_of_servers_that_share_a_store_only_the_one_with_the_target_mirrors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,14 +107,22 @@ async def test_of_servers_that_share_a_store_only_the_one_with_the_target_mirror
             config = config_for(tmp_path / f"{number}", mirrors=[mirror], store=store, journal=journal)
             servers.append(await one.enter_async_context(Server(config)))
 
-        await eventually(lambda: [one.mirrors[0].is_following for one in servers].count(True) == 1)
-        first = 0 if servers[0].mirrors[0].is_following else 1
+        def follower() -> int | None:
+            """Return the server that follows, if it is the only one, and the target stays there."""
+            following = [number for number, one in enumerate(servers) if one.mirrors[0].is_following]
+            homes = {home_of(server, "copy") for server in servers}
+            settled = len(following) == 1 and homes == {servers[following[0]].endpoints["zeps"]}
+            return following[0] if settled else None
+
+        await eventually(lambda: follower() is not None)
+        first = follower()
+        assert first is not None
         endpoints = [server.endpoints["zeps"] for server in servers]
         reader = await stack.enter_async_context(Client.connect(endpoints))
         subscription = await stack.enter_async_context(reader.stream("copy").subscribe(since="earliest"))
         assert [(await subscription.recv(PATIENCE)).body for _ in range(3)] == [b"one", b"two", b"three"]
-        assert not servers[1 - first].mirrors[0].is_following
+        assert follower() == first
         await own[first].aclose()
         await fill(client, "s")
         assert [(await subscription.recv(PATIENCE)).body for _ in range(3)] == [b"one", b"two", b"three"]
-        assert servers[1 - first].mirrors[0].is_following
+        await eventually(lambda: servers[1 - first].mirrors[0].is_following)

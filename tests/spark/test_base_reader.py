@@ -15,10 +15,10 @@ from tests.spark.schemas import schema_of
 from tests.spark.test_journal_backend import SMALL, trim
 from zambezi.spark.base_reader import open_backend, value_for
 from zambezi.spark.batch_reader import BatchReader
-from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.errors import OptionError, Trimmed, Vanished
 from zambezi.spark.journal_backend import JournalBackend
 from zambezi.spark.options import BATCH, Options
+from zambezi.spark.shared_backend import SharedBackend
 from zambezi.zeps.journal import Store
 
 
@@ -30,7 +30,7 @@ def test_the_options_choose_the_backend(tmp_path: Path) -> None:
     for place, filters_keys in (("executor", False), ("broker", True)):
         given = {"endpoint": "tcp://127.0.0.1:1", "stream": "s", "filterAt": place}
         broker = open_backend(Options(given, BATCH))
-        assert isinstance(broker, BrokerBackend)
+        assert isinstance(broker, SharedBackend)
         assert broker.filters_keys == filters_keys
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from zambezi.cli.client import add_client_options, add_timeout_option, endpoint_of
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.notices import show_warnings, warn
 from zambezi.cli.quantity import count, octets
 from zambezi.cli.security import security_of
-from zambezi.cli.terminal import say, show_warnings, table_console, warn
+from zambezi.cli.terminal import say, table_console
 from zambezi.zeps.asyncio import Client, Subscription
 from zambezi.zeps.errors import BrokerError, TimedOut
 

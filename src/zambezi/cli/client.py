@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
+from zambezi.cli.notices import show_warnings
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import add_security_options, security_of
 from zambezi.cli.surroundings import setting_of
-from zambezi.cli.terminal import show_warnings
 from zambezi.zeps.sync import Client
 
 ENDPOINT: Final = "tcp://127.0.0.1:5671"

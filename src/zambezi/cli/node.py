@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.terminal import warn
+from zambezi.cli.notices import warn
 from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.keys import read_pair

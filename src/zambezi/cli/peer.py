@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.notices import warn
 from zambezi.cli.security import security_of
-from zambezi.cli.terminal import say, warn
+from zambezi.cli.terminal import say
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
 from zambezi.server.config.caution import is_outside
 from zambezi.wire.text import printable

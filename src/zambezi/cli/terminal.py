@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from typing import Any, Final
@@ -11,7 +10,6 @@ from rich import console
 from rich.progress import TextColumn
 
 from zambezi.cli.errors import OptionsError
-from zambezi.wire.text import printable
 
 WIDE: Final = 240  # columns of output that is not a terminal, so that tables are not folded
 
@@ -40,32 +38,6 @@ def table_console() -> Console:
 def description_column() -> TextColumn:
     """Return the column of a progress bar that shows the description of the task as it is."""
     return TextColumn("{task.description}", markup=False)
-
-
-def warn(text: str) -> None:
-    """Print a warning as one line on standard error."""
-    print(f"zambezi: warning: {printable(text)}", file=sys.stderr, flush=True)
-
-
-class _Warnings(logging.Handler):
-    """Shows the warnings of the library; the same one once."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._last = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if text != self._last:
-            self._last = text
-            warn(text)
-
-
-def show_warnings() -> None:
-    """Show the warnings of the library on standard error, unless a log was begun."""
-    logger = logging.getLogger("zambezi")
-    if not logger.handlers:
-        logger.addHandler(_Warnings())
 
 
 def say(text: str) -> None:

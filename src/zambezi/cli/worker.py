@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.exec import NOT_STARTED, POLL, Commands, Ended, add_exec_options
+from zambezi.cli.notices import warn
 from zambezi.cli.quantity import count, seconds
-from zambezi.cli.terminal import warn
 from zambezi.wire.text import printable
 from zambezi.zeps.errors import TimedOut
 

@@ -66,6 +66,8 @@ class ServerMirror:
             try:
                 await self._follow_while_here()
             except ZepsError as error:
+                if not self._is_here(self.name):
+                    continue  # the server that has the target now has taken it while this one wrote
                 self._failure = str(error)
                 await asyncio.sleep(AGAIN)
                 self._failure = ""

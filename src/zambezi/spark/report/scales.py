@@ -82,7 +82,7 @@ def time_marks(begin: float, end: float, most: int = 8) -> list[tuple[float, str
     """Return the marks of an axis of time: round times in UTC and their labels, which have the date if it matters.
 
     >>> [label for _, label in time_marks(1_700_000_000, 1_700_000_060, 4)]
-    ['22:13:20', '22:13:40', '22:14:00', '22:14:20']
+    ['22:13:30', '22:14:00']
     """
     length = max(end - begin, 1e-3)
     step = next((one for one in _STEPS if length / one < most), length / most)
