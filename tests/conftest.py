@@ -66,7 +66,7 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(wrapper=True)  # a wrapper runs before xdist reads the groups, whenever this file is loaded
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     # A session takes seconds and a gigabyte: with `--dist loadgroup` one worker has it and runs all tests that use it.
-    # Tests that start Spark processes of their own are the group `spark-processes`, for another worker.
+    # Tests that start Spark processes of their own have other workers: the groups `spark-processes`, `spark-clusters`.
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -18,7 +18,7 @@ from zambezi.zeps.sync import Client
 MESSAGES = [(f"k{number % 3}", b'{"celsius": %d}' % number) for number in range(1, 31)]
 
 
-@pytest.mark.xdist_group("spark-processes")
+@pytest.mark.xdist_group("spark-clusters")
 @pytest.mark.timeout(600)
 def test_a_server_of_spark_connect(tmp_path: Path) -> None:
     for package in ("grpc", "grpc_status", "pandas"):

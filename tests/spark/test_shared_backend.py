@@ -64,7 +64,8 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def backend(brokers: Brokers) -> Iterator[SharedBackend]:
+def backend(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedBackend]:
+    monkeypatch.setattr("zambezi.spark.shared_backend._OTHER", 0.2)  # the tests end a broker
     made = SharedBackend(brokers.endpoints[0], Null(), PATIENCE)
     yield made
     made.close()

@@ -35,7 +35,7 @@ ON = (
 )
 
 
-@pytest.mark.xdist_group("spark-processes")
+@pytest.mark.xdist_group("spark-clusters")
 @pytest.mark.timeout(1200)
 def test_a_worker_is_killed_and_nothing_is_missing(tmp_path: Path) -> None:
     with (
@@ -69,7 +69,7 @@ def test_a_worker_is_killed_and_nothing_is_missing(tmp_path: Path) -> None:
         health = tmp_path / "health"
         driver = Driver("network-health", endpoint, health, tmp_path, "--master", cluster.url, *ON)
         assert driver.wait() == 3, driver.said()
-        assert "healthy: no, because the clock of node 0001 differs from the journal's by" in driver.said()
+        assert "the clock of node 0001 differs from the journal's by" in driver.said()
         found = json.loads((health / "results" / "health-talk.json").read_text())
         assert found["columns"][:5] == ["sender", "sender_name", "receiver", "receiver_name", "whispers_sent#"]
         assert [row[:7] for row in found["rows"]] == [["0001", "", "0002", "", 1000, 990, 10]]

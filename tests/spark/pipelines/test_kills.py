@@ -12,7 +12,7 @@ import pytest
 from tests.spark import kills
 
 
-@pytest.mark.xdist_group("spark-processes")
+@pytest.mark.xdist_group("spark-clusters")
 @pytest.mark.timeout(1200)
 def test_every_message_is_archived_once_if_the_driver_is_killed() -> None:
     assert kills.run(1, random.randrange(1 << 32)) > 0

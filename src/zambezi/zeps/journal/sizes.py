@@ -6,6 +6,7 @@ messages, so nothing here reads the whole index: each point is found by a binary
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
@@ -89,9 +90,11 @@ def _points_of_extents(journal: JournalReading, backing: Backing, after: int, la
 
 
 def _segment_after(journal: JournalReading, after: int, last: int) -> Segment | None:
-    for segment in journal.segments:
-        if segment.entries and segment.last > after and segment.first <= last:
-            return segment
+    segments = journal.segments
+    for number in range(bisect_right(segments, after, key=lambda segment: segment.last), len(segments)):
+        segment = segments[number]
+        if segment.entries:
+            return segment if segment.first <= last else None
     return None
 
 
