@@ -59,8 +59,8 @@ def sim() -> Iterator[Simulation]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers: two more than cores, because the two that have Spark mostly wait for it."""
-    return (os.cpu_count() or 1) + 2
+    """Return the number of workers: more than cores, because the three that have Spark mostly wait for it."""
+    return (os.cpu_count() or 1) + 4
 
 
 @pytest.hookimpl(wrapper=True)  # a wrapper runs before xdist reads the groups, whenever this file is loaded
