@@ -59,17 +59,18 @@ def sim() -> Iterator[Simulation]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers: more than cores, because the three that have Spark mostly wait for it."""
-    return (os.cpu_count() or 1) + 4
+    """Return the number of workers: more than cores, because those that have Spark mostly wait for it."""
+    return (os.cpu_count() or 1) + 3
 
 
 @pytest.hookimpl(wrapper=True)  # a wrapper runs before xdist reads the groups, whenever this file is loaded
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    # A session takes seconds and a gigabyte: with `--dist loadgroup` one worker has it and runs all tests that use it.
+    # A session takes seconds and a gigabyte: with `--dist loadgroup` one worker has it and runs all tests that use it;
+    # the tests of pipelines have a second one.
     # Tests that start Spark processes of their own have other workers: the groups `spark-processes`, `spark-clusters`.
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("spark-pipelines" if "pipelines" in item.path.parts else "spark"))
     return (yield)
 
 
