@@ -37,7 +37,7 @@ LARGEST_RUN: Final = 10 << 30  # bytes that one run publishes at most
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run has measured."""
+    """The figures of a run."""
 
     work: str
     messages: int

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zambezi.cli.errors import OptionsError
 from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, variable
 from zambezi.wire.text import printable
 
@@ -75,13 +74,12 @@ def _without_token(settings: dict[str, str]) -> dict[str, str]:
 
 def run_set(arguments: argparse.Namespace) -> int:
     contexts = Contexts.load()
-    settings = contexts.all.setdefault(check_name(arguments.name), {})
+    before = contexts.all.get(check_name(arguments.name), {})
     given = {setting: getattr(arguments, setting) for setting in SETTINGS if getattr(arguments, setting) is not None}
     for setting in ("server_key", "key"):
         if given.get(setting):
             given[setting] = str(Path(given[setting]).expanduser().absolute())
-    settings.update(given)
-    contexts.all[arguments.name] = {setting: value for setting, value in settings.items() if value}
+    contexts.all[arguments.name] = {setting: value for setting, value in (before | given).items() if value}
     contexts.save()
     if contexts.current != arguments.name:
         print(f"saved; use it with `zambezi context use {arguments.name}`", file=sys.stderr)
@@ -91,7 +89,7 @@ def run_set(arguments: argparse.Namespace) -> int:
 def run_use(arguments: argparse.Namespace) -> int:
     contexts = Contexts.load()
     if arguments.name is not None:
-        _require(contexts, arguments.name)
+        contexts.find(arguments.name)
     contexts.current = arguments.name or ""
     contexts.save()
     return 0
@@ -99,14 +97,9 @@ def run_use(arguments: argparse.Namespace) -> int:
 
 def run_remove(arguments: argparse.Namespace) -> int:
     contexts = Contexts.load()
-    _require(contexts, arguments.name)
+    contexts.find(arguments.name)
     del contexts.all[arguments.name]
     if contexts.current == arguments.name:
         contexts.current = ""
     contexts.save()
     return 0
-
-
-def _require(contexts: Contexts, name: str) -> None:
-    if name not in contexts.all:
-        raise OptionsError(f"there is no context {name!a}: `zambezi context list` shows them")

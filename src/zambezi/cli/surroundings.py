@@ -1,4 +1,4 @@
-"""What a command takes from its surroundings, so that nobody types it each time: the environment and named contexts.
+"""The surroundings of a command, from which it takes what nobody wants to type: the environment and named contexts.
 
 An option of the command line counts first, then a variable of the environment such as ZAMBEZI_ENDPOINT, then the
 context: that of --context, or of ZAMBEZI_CONTEXT, or the one that `zambezi context use` has chosen.
@@ -88,8 +88,10 @@ class Contexts:
     def choose(self, named: str | None) -> Mapping[str, str]:
         """Return the settings of a context, or of the one in use."""
         name = named or os.environ.get(CHOICE) or self.current
-        if not name:
-            return {}
+        return self.find(name) if name else {}
+
+    def find(self, name: str) -> Mapping[str, str]:
+        """Return the settings of a context; raise `OptionsError` if it does not exist."""
         if name not in self.all:
             raise OptionsError(f"there is no context {name!a} in {self.path}: `zambezi context list` shows them")
         return self.all[name]

@@ -20,7 +20,7 @@ from typing import Final
 from uuid import UUID
 
 from tests.zeps.store.positions_simulation import Acknowledged, Readers, Violation
-from tests.zeps.store.simulated_store import CALM, Clock, Faults, Network, Store
+from tests.zeps.store.simulated_store import CALM, Clock, Faults, Network, Stalling, Store
 from tests.zeps.store.simulation import Message, messages_of
 from zambezi.zeps.block import deliver
 from zambezi.zeps.errors import ZepsError
@@ -65,15 +65,14 @@ class Served:
         self.confirmations.setdefault(ticket, []).append(action)
 
 
-class ClusterBroker:
-    """A broker. A stalled one keeps what reaches it for later."""
+class ClusterBroker(Stalling):
+    """A broker."""
 
     def __init__(self, world: ClusterWorld, number: int) -> None:
+        super().__init__(world.clock)
         self.world = world
         self.endpoint = f"tcp://broker{number}:1"
         self.id = number.to_bytes(16, "big")
-        self.is_alive = True
-        self.is_stalled = False
         self.network = Network(world.clock, world.store, world.chance)
         self.network.faults = world.faults
         self.cluster = Cluster(self.id)
@@ -86,33 +85,14 @@ class ClusterBroker:
         self.is_leaving = False
         self.confirmed_at: dict[str, float] = {}
         self._runner = Runner()
-        self._waiting: list[Callable[[], object]] = []
         self._alarm: float | None = None
         self.call(lambda: None)
 
     # Time
 
-    def call(self, action: Callable[[], object]) -> None:
-        """Let something happen to the broker: now, when it goes on, or never if it is dead."""
-        if self.is_stalled:
-            self._waiting.append(action)
-        elif self.is_alive:
-            action()
-            self._turn()
-
-    def stall(self, seconds: float) -> None:
-        self.is_stalled = True
-        self.world.clock.after(seconds, self._go_on)
-
-    def _go_on(self) -> None:
-        self.is_stalled = False
-        waiting, self._waiting = self._waiting, []
-        for action in waiting:
-            self.call(action)
-
     def kill(self) -> None:
-        self.is_alive = self.is_stalled = False
-        self._waiting.clear()
+        super().kill()
+        self.is_stalled = False
 
     def terminate(self) -> None:
         """Release all streams, and leave, as after SIGTERM."""

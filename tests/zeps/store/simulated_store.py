@@ -61,6 +61,44 @@ class Clock:
         self.now = max(self.now, time)
 
 
+class Stalling:
+    """A simulated program. A stalled one keeps what reaches it for later."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.is_alive = True
+        self.is_stalled = False
+        self._clock = clock
+        self._waiting: list[Callable[[], object]] = []
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Let something happen to the program: now, when it goes on, or never if it is dead."""
+        if not self.is_alive:
+            return
+        if self.is_stalled:
+            self._waiting.append(action)
+            return
+        action()
+        self._turn()
+
+    def _turn(self) -> None:
+        """Do what follows from the action."""
+        raise NotImplementedError
+
+    def stall(self, seconds: float) -> None:
+        self.is_stalled = True
+        self._clock.after(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self.is_stalled = False
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            self.call(action)
+
+    def kill(self) -> None:
+        self.is_alive = False
+        self._waiting.clear()
+
+
 class Store:
     """The object store itself: it executes requests at once and in order."""
 

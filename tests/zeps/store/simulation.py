@@ -26,7 +26,7 @@ from typing import Final
 
 from tests.zeps.store.history import History
 from tests.zeps.store.positions_simulation import Acknowledged, Readers, Violation
-from tests.zeps.store.simulated_store import CALM, LATEST, TIMEOUT, Clock, Network, Store
+from tests.zeps.store.simulated_store import CALM, LATEST, TIMEOUT, Clock, Network, Stalling, Store
 from tests.zeps.store.trimming_simulation import Trims, check_tidy, highest_beginning
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.errors import OutOfRange, ZepsError
@@ -48,15 +48,13 @@ MICRO: Final = 1_000_000
 Message = tuple[bytes, int]  # a publisher, and the number of its message
 
 
-class Broker:
-    """A broker with one stream. A stalled one keeps what reaches it for later."""
+class Broker(Stalling):
+    """A broker with one stream."""
 
     def __init__(self, world: World, number: int) -> None:
+        super().__init__(world.clock)
         self.world = world
         self.id = number.to_bytes(16, "big")
-        self.is_alive = True
-        self.is_stalled = False
-        self._waiting: list[Callable[[], object]] = []
         self.log = StreamLog(PLACE, self.id, b"I" * 16, world.settings)
         self.counts: dict[bytes, int] = {}  # of accepted messages
         self.last = 0  # the last sequence given out
@@ -65,30 +63,6 @@ class Broker:
         self._runner = Runner()  # for readers on behalf of subscribers
         self._alarm: float | None = None
         self._prepared: Prepared | None = None
-
-    def call(self, action: Callable[[], object]) -> None:
-        """Let something happen to the broker: now, when it goes on, or never if it is dead."""
-        if not self.is_alive:
-            return
-        if self.is_stalled:
-            self._waiting.append(action)
-            return
-        action()
-        self._turn()
-
-    def stall(self, seconds: float) -> None:
-        self.is_stalled = True
-        self.world.clock.after(seconds, self._go_on)
-
-    def _go_on(self) -> None:
-        self.is_stalled = False
-        waiting, self._waiting = self._waiting, []
-        for action in waiting:
-            self.call(action)
-
-    def kill(self) -> None:
-        self.is_alive = False
-        self._waiting.clear()
 
     def _turn(self) -> None:
         now = self.world.clock.now

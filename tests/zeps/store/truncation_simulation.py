@@ -22,7 +22,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from tests.zeps.store.positions_simulation import Violation
-from tests.zeps.store.simulated_store import CALM, LATEST, TIMEOUT, Clock, Network, Store
+from tests.zeps.store.simulated_store import CALM, LATEST, TIMEOUT, Clock, Network, Stalling, Store
 from tests.zeps.store.simulation import Message, messages_of
 from zambezi.zeps.block import deliver
 from zambezi.zeps.errors import ZepsError
@@ -66,18 +66,16 @@ def read_stream() -> Procedure[Seen | None]:
     return Seen(stream.place.generation, found)
 
 
-class Broker:
+class Broker(Stalling):
     """A broker with one stream."""
 
     def __init__(self, world: TruncationWorld, number: int) -> None:
+        super().__init__(world.clock)
         self.world = world
         self.id = number.to_bytes(16, "big")
-        self.is_alive = True
-        self.is_stalled = False
         self.is_truncating = False
         self.is_taking = False
         self.log: StreamLog | None = None
-        self._waiting: list[Callable[[], object]] = []
         self._runner = Runner()
         self._sent: dict[int, tuple[int, int]] = {}  # the sequences and the numbers of messages, by ticket
         self._count = self._last = 0
@@ -87,25 +85,6 @@ class Broker:
     def is_busy(self) -> bool:
         has_log = self.log is not None and self.log.state in (State.OWNER, State.TAKING)
         return has_log or self.is_truncating or self.is_taking
-
-    def call(self, action: Callable[[], object]) -> None:
-        if not self.is_alive:
-            return
-        if self.is_stalled:
-            self._waiting.append(action)
-            return
-        action()
-        self._turn()
-
-    def stall(self, seconds: float) -> None:
-        self.is_stalled = True
-        self.world.clock.after(seconds, self._go_on)
-
-    def _go_on(self) -> None:
-        self.is_stalled = False
-        waiting, self._waiting = self._waiting, []
-        for action in waiting:
-            self.call(action)
 
     def _turn(self) -> None:
         now = self.world.clock.now

@@ -79,7 +79,7 @@ def declaration_of(stream: str, declared: Sequence[Declaration]) -> Declaration 
 
 @dataclass(slots=True)
 class _Sum:
-    """What is known of the messages of a group."""
+    """The messages of a group, added up."""
 
     messages: int = 0
     low: float | None = None

@@ -29,7 +29,7 @@ class Event(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a message. `latency` is the time from the left message to the right one in microseconds."""
+    """The outcome of a message. `latency` is the time from the left message to the right one in microseconds."""
 
     event: Event
     state: str

@@ -64,7 +64,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether what a pipeline found is healthy."""
+    """The answer of a pipeline: healthy or not, and the reasons."""
 
     pipeline: str
     reasons: tuple[Reason, ...] = ()  # the worst first
