@@ -10,6 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from zambezi.cli import command_parser
+from zambezi.cli.completion import commands_of
 
 PAGE = "commands.md"
 WIDTH = "100"  # columns of a help text
@@ -33,9 +34,8 @@ def page() -> str:
 
 def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield the commands below a parser that have no commands of their own."""
-    commands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    commands = commands_of(parser)
     if not commands:
         yield name, parser
-    for action in commands:
-        for word, command in action.choices.items():
-            yield from leaves(f"{name} {word}", command)
+    for word, command in commands.items():
+        yield from leaves(f"{name} {word}", command)

@@ -88,17 +88,17 @@ def candidates(parser: argparse.ArgumentParser, before: Sequence[str], begun: st
             option = parser._option_string_actions.get(word)
             is_value = option if option is not None and option.nargs != 0 else None
         else:
-            parser = _commands(parser).get(word, parser)
+            parser = commands_of(parser).get(word, parser)
     if is_value is not None:
         found = [str(choice) for choice in is_value.choices or ()]
     elif begun.startswith("-"):
         found = [name for name in parser._option_string_actions if name.startswith("--") or begun == "-"]
     else:
-        found = [*_commands(parser), *_choices(parser)]
+        found = [*commands_of(parser), *_choices(parser)]
     return sorted(word for word in found if word.startswith(begun))
 
 
-def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return the subcommands of a parser."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

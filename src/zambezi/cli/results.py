@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from zambezi.spark.report.page import shown
 from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
@@ -85,15 +86,7 @@ def _day(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any, day: str) -> str:
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    text = str(value)
+    text = shown(value)
     if day and _TIME.fullmatch(text):
         return text.removeprefix(f"{day} ")
     return text[:8] if _UUID.fullmatch(text) else printable(text)
