@@ -120,7 +120,7 @@ async def _serve(directory: str, sync: Sync, pipe: Connection) -> None:
     async with Broker(directory, policy=Policy(sync=sync)) as broker:
         pipe.send(broker.bind("tcp://127.0.0.1:*"))
         await asyncio.to_thread(pipe.recv)
-        pipe.send(broker.syncs)
+        pipe.send(broker.syncs.count)
 
 
 def serve(directory: str, sync: Sync, pipe: Connection) -> None:
