@@ -8,7 +8,8 @@ A benchmark makes one `Bars`, and gives it each promise as soon as its result is
     bars.show()  # at the end: the table of this benchmark
 
 The second argument is the number that is compared with the third one, the bar; both have the unit, which is "x" for a
-ratio. A result that is not a number means "not measured". `result` and `beside` are the figures of a ratio, as text.
+ratio. A result that is not a number means "not measured", and a bar that is none means that there is no promise.
+`result` and `beside` are the figures of a ratio, as text.
 `processor` is the processor time of a result that is a time or a rate: on a busy machine it stays as it is.
 
 `python -m bench` (`make bench`) names a file in ZAMBEZI_BENCH_ROWS, to which each row is added. It prints one table of
@@ -33,6 +34,7 @@ HEADS: Final = ("measurement", "result", "beside", "ratio", "bar", "processor", 
 HOLDS: Final = "holds"
 MISSED: Final = "DOES NOT HOLD"
 NOT_MEASURED: Final = "not measured"
+NO_BAR: Final = "no bar"
 _STAT: Final = Path("/proc/stat")
 
 
@@ -54,6 +56,8 @@ class Row:
     def verdict(self) -> str:
         if math.isnan(self.found):
             return NOT_MEASURED
+        if math.isnan(self.bar):
+            return NO_BAR
         return HOLDS if (self.found <= self.bar if self.is_at_most else self.found >= self.bar) else MISSED
 
     def cells(self) -> list[str]:
@@ -65,7 +69,7 @@ class Row:
             self.result or ("" if is_ratio else found),
             self.beside,
             found if is_ratio else "",
-            f"{'<=' if self.is_at_most else '>='} {_short(self.bar)}{self.unit}",
+            "" if math.isnan(self.bar) else f"{'<=' if self.is_at_most else '>='} {_short(self.bar)}{self.unit}",
             self.processor,
             self.verdict,
         ]
@@ -138,7 +142,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> str:
     """Return the table of the rows: first the ones that do not hold."""
-    order = [MISSED, NOT_MEASURED, HOLDS]
+    order = [MISSED, NOT_MEASURED, HOLDS, NO_BAR]
     return table(HEADS, [row.cells() for row in sorted(rows, key=lambda row: order.index(row.verdict))])
 
 

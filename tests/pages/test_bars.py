@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from bench.report import FILE, HOLDS, MISSED, NOT_MEASURED, Bars, Usage, read_rows, verdicts
+from bench.report import FILE, HOLDS, MISSED, NO_BAR, NOT_MEASURED, Bars, Usage, read_rows, verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,8 @@ def test_a_row_says_if_its_bar_holds() -> None:
     bars.at_least("rate", 4.9, 5)
     bars.at_least("replay", 0.5, 0.5)
     bars.at_least("NATS", math.nan, 3)
-    assert [row.verdict for row in bars.rows] == [HOLDS, MISSED, MISSED, HOLDS, NOT_MEASURED]
+    bars.at_least("directory", 1.5, math.nan)
+    assert [row.verdict for row in bars.rows] == [HOLDS, MISSED, MISSED, HOLDS, NOT_MEASURED, NO_BAR]
 
 
 def test_a_ratio_has_its_figures_beside_it_and_a_figure_has_its_unit() -> None:
@@ -28,10 +29,12 @@ def test_a_ratio_has_its_figures_beside_it_and_a_figure_has_its_unit() -> None:
     bars.at_least("rate", 3.054, 5, result="290 k/s", beside="Redis 95 k/s", processor="2.1 us")
     bars.at_most("cost", 0.4123, 0.25, " us")
     bars.at_most("rows", 1234.5, 2000, " rows")
+    bars.at_most("directory", 1.5, math.nan)
     assert [row.cells() for row in bars.rows] == [
         ["zeps: rate", "290 k/s", "Redis 95 k/s", "3.05x", ">= 5x", "2.1 us", MISSED],
         ["zeps: cost", "0.412 us", "", "", "<= 0.25 us", "", MISSED],
         ["zeps: rows", "1,234 rows", "", "", "<= 2,000 rows", "", HOLDS],
+        ["zeps: directory", "", "", "1.5x", "", "", NO_BAR],
     ]
 
 
