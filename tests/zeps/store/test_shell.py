@@ -192,3 +192,12 @@ def failing(text: str) -> Callable[[Request], Answer]:
         raise OSError(text)
 
     return fail
+
+
+def test_puts_are_measured_and_reads_are_not(tmp_path: Path) -> None:
+    store = ObjectStore(str(tmp_path))
+    store.execute(Put("k", b"x"))
+    assert store.execute(Put("k", b"x", create=True)) is EXISTS
+    store.execute(Get("k"))
+    assert store.puts.count == 2
+    assert store.puts.seconds > 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from zambezi.zeps.errors import StoreError, StoreSilent
+from zambezi.zeps.histogram import Histogram
 from zambezi.zeps.store.commands import (
     AT_ONCE,
     DONE,
@@ -76,6 +77,8 @@ class ObjectStore:
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+        self.puts = Histogram()  # how long each put took, also if it failed
+        self._puts_lock = threading.Lock()
         self._synced: set[Path] = set()  # directories whose names are on the disk
 
     def _open(self, url: str, options: dict[str, str]) -> RawStore:
@@ -111,7 +114,11 @@ class ObjectStore:
 
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
+        began = time.monotonic()
         answer = self._try(request)
+        if isinstance(request, Put):
+            with self._puts_lock:
+                self.puts.add(time.monotonic() - began)
         if isinstance(answer, Failed):
             if len(self._failing) >= _MOST_FAILING:
                 self._failing.clear()
