@@ -208,17 +208,6 @@ class ObjectStore:
                     continue
         return DONE
 
-    def read_range(self, key: str, start: int, length: int) -> memoryview | None:
-        """Return bytes of an object without a copy; None if the store does not give them, for whatever reason."""
-        import obstore  # noqa: PLC0415
-
-        try:
-            return memoryview(obstore.get_range(self._raw, key, start=start, length=length))
-        except Exception as error:
-            if isinstance(error, OSError) or type(error).__module__.startswith("obstore"):
-                return None
-            raise
-
     def _sync(self, key: str) -> None:
         """Sync a new file of a directory to the disk, and the names that lead to it. Other stores do so themselves."""
         if self._directory is None:
