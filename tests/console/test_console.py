@@ -135,6 +135,29 @@ async def test_metrics_are_in_the_format_of_prometheus(tmp_path: Path) -> None:
         assert samples["zambezi_stream_sequence", "prices"] == 3
         assert samples["zambezi_published_messages_total", ""] == 3
         assert ("zambezi_loop_lag_seconds", "") in samples
+        assert samples["process_open_fds", ""] > 0
+        assert samples["zambezi_publish_to_deliver_seconds_count", ""] == 3
+        buckets = [
+            one.value
+            for family in text_string_to_metric_families(text)
+            for one in family.samples
+            if one.name == "zambezi_publish_to_deliver_seconds_bucket"
+        ]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == 3
+
+
+@in_loop
+async def test_metrics_count_deliveries_of_each_stream(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser), Client.connect(server.endpoints["zeps"]) as client:
+        await publish(server, 3)
+        for _ in range(2):
+            async with client.stream("prices").subscribe(since="earliest", until="now") as subscription:
+                async for _ in subscription:
+                    pass
+        text = await (await browser.get("/metrics")).text()
+        assert 'zambezi_stream_delivered_messages_total{stream="prices"} 6.0' in text
+        assert "zambezi_delivered_messages_total 6.0" in text
 
 
 @in_loop
@@ -457,6 +480,8 @@ async def test_labels_are_bounded_and_valid_utf8(tmp_path: Path, monkeypatch: py
             "stream",
             "gear",
             "kind",
+            "le",
+            "python",
             "what",
             "queue",
             "service",

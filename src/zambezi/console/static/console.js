@@ -94,7 +94,7 @@ function merge(value, patch) {
 function received() {
   const passed = before ? state.time - before.time : 0;
   if (passed > 0.2 || !before) {
-    const now = { time: state.time, delivered: state.delivered, processor: state.process.processor };
+    const now = { time: state.time, delivered: state.zeps ? state.zeps.delivered : 0, processor: state.process.processor };
     const since = (name) => (before ? Math.max(0, now[name] - before[name]) / passed : 0);
     rates = { out: since("delivered"), busy: since("processor") };
     before = now;
