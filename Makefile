@@ -6,7 +6,6 @@ STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo examples tools
 OLDEST := $(abspath $(VENV))/oldest-spark
 OLDEST_SPARK := $(shell sed -n 's/.*"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
-BENCHES := zmtp peer zre zeps requests durability store multicast mcollective
 
 .DEFAULT_GOAL := help
 .PHONY: help test oldest demo check format generate bench soak campaign docs conformance dist clean
@@ -51,8 +50,8 @@ format: $(STAMP) ## format the code and sort its imports
 generate: $(STAMP) ## generate the blocking modules (sync.py) from the asyncio ones
 	$(BIN)/python -m tools.generate
 
-bench: $(STAMP) ## run the benchmarks in bench/
-	@set -e; for name in $(BENCHES); do echo "== bench/$$name.py"; $(BIN)/python -m bench.$$name; done
+bench: $(STAMP) ## run the benchmarks in bench/, and print one table of what holds
+	$(BIN)/python -m bench $(OPTIONS)
 
 soak: $(STAMP) ## run every service under load for ten minutes, and check that memory and descriptors do not grow
 	$(BIN)/python -m bench.soak

@@ -28,12 +28,10 @@ down affects all of them. Faster brokers get more messages, so that all are busy
 from __future__ import annotations
 
 import argparse
-import math
 import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -45,7 +43,7 @@ from bench.brokers.run import Failed, Figures, measure, measure_replay, median
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
 from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziFiltered, ZambeziMessages, ZambeziOnce
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 
 OURS: Final = Zambezi()
 ONCE: Final = ZambeziOnce()
@@ -69,30 +67,13 @@ Measure = Callable[[System], Figures]
 Found = dict[System, list[Figures]]
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A promise, and the result of its measurement."""
-
-    promise: str
-    found: float
-    limit: float
-    at_most: bool
-    unit: str = "x"
-
-    def __str__(self) -> str:
-        if math.isnan(self.found):
-            return f"- not measured: {self.promise}"
-        held = self.found <= self.limit if self.at_most else self.found >= self.limit
-        return f"- {'holds' if held else 'DOES NOT HOLD'}: {self.promise}: {self.found:.3g}{self.unit}"
-
-
 class Run:
     """The brokers that are installed, and the results so far."""
 
     def __init__(self, rounds: int, scale: float) -> None:
         self.rounds = rounds
         self.scale = scale
-        self.bars: list[Bar] = []
+        self.bars = Bars("zeps")
         self.rivals: list[System] = []
         self.versions: dict[str, str] = {}
         self.left_out: list[str] = []
@@ -120,10 +101,10 @@ class Run:
         return found
 
     def below(self, promise: str, found: float, limit: float, unit: str = "x") -> None:
-        self.bars.append(Bar(promise, found, limit, True, unit))
+        self.bars.at_most(promise, found, limit, unit)
 
     def above(self, promise: str, found: float, limit: float) -> None:
-        self.bars.append(Bar(promise, found, limit, False))
+        self.bars.at_least(promise, found, limit)
 
 
 def _cost(found: list[Figures]) -> float:
@@ -350,9 +331,7 @@ def main() -> None:
                 latency(run)
             case "prefixes":
                 prefixes(run)
-    print("\n### Bars\n")
-    for bar in run.bars:
-        print(bar)
+    run.bars.show()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.server.state import READERS
-from zambezi.zeps.broker.session import Session
+from zambezi.zeps.broker.deliveries import Deliveries, deliveries_of
 from zambezi.zeps.broker.stream import BrokerStream
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ KEPT: Final = 360  # values: an hour
 MOST: Final = 8000  # series
 RECENT: Final = 30  # values that a table shows
 _OF_SERVER: Final = ("time", "in", "out", "lag")
+_NONE: Final = Deliveries()
 
 
 class Series:
@@ -42,33 +43,6 @@ class Series:
         return [round(value, 1) for value in self._values[-count:]]
 
 
-class Deliveries:
-    """Delivered messages by stream, from the counters of connections, which are gone when a connection ends."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.by_stream: dict[str, int] = {}
-        self._known: dict[Session, int] = {}  # what each connection had got
-
-    def count(self, sessions: list[Session]) -> None:
-        """Add what was delivered since the last call."""
-        known = {}
-        for session in sessions:
-            cursor = session.cursor
-            if cursor is None:
-                continue
-            known[session] = cursor.delivered
-            new = cursor.delivered - self._known.get(session, 0)
-            if new > 0:
-                self.total += new
-                self.by_stream[session.stream_name] = self.by_stream.get(session.stream_name, 0) + new
-        self._known = known
-
-    def forget(self, streams: set[str]) -> None:
-        """Forget all streams but these."""
-        self.by_stream = {name: count for name, count in self.by_stream.items() if name in streams}
-
-
 class History:
     """The series of the server, of each stream, and of its named readers."""
 
@@ -76,7 +50,8 @@ class History:
         self._server = {name: Series("d" if name == "time" else "f") for name in _OF_SERVER}
         self._streams: dict[str, dict[str, Series]] = {}  # by the name of the stream and of the series
         self._before: dict[str, tuple[float, int, int]] = {}  # time, published, delivered
-        self._deliveries = Deliveries()
+        self._delivered: dict[str, Deliveries] = {}  # by stream
+        self.delivered = 0  # messages delivered by the broker
         self._tick = 0
         self._count = 0  # series of streams
         self.rates_out: dict[str, float] = {}  # messages delivered per second, by stream
@@ -86,7 +61,8 @@ class History:
         if server.broker is None:
             return
         engine = server.broker.engine
-        self._deliveries.count(list(engine.sessions))
+        total, self._delivered = deliveries_of(engine)
+        self.delivered = total.messages
         streams = engine.streams
         if self._tick % STEP == 0:
             self._sample_server(server, now)
@@ -98,13 +74,13 @@ class History:
 
     def _sample_server(self, server: Server, now: float) -> None:
         assert server.broker is not None
-        came, went = self._rates("", now, server.broker.counters.published, self._deliveries.total)
+        came, went = self._rates("", now, server.broker.counters.published, self.delivered)
         for name, value in zip(_OF_SERVER, (now, came, went, server.loop_lag.lag * 1000), strict=True):
             self._server[name].add(value)
 
     def _sample_stream(self, stream: BrokerStream, now: float) -> None:
-        delivered = self._deliveries.by_stream.get(stream.name, 0)
-        came, went = self._rates(stream.name, now, stream.published, delivered)
+        delivered = self._delivered.get(stream.name, _NONE)
+        came, went = self._rates(stream.name, now, stream.published, delivered.messages)
         self.rates_out[stream.name] = went
         values = {"in": came, "out": went, "lag": stream.readers.largest_lag}
         if 0 < len(stream.readers) <= READERS:
@@ -127,16 +103,10 @@ class History:
         return max(0, published - came) / passed, max(0, delivered - went) / passed
 
     def _forget(self, streams: set[str]) -> None:
-        self._deliveries.forget(streams)
         for known in (self._streams, self._before, self.rates_out):
             for name in [name for name in known if name and name not in streams]:
                 del known[name]
         self._count = sum(map(len, self._streams.values()))
-
-    @property
-    def delivered(self) -> int:
-        """The number of messages delivered since the console began, to subscribers that are no members of a group."""
-        return self._deliveries.total
 
     def told(self) -> dict[str, Any]:
         """Return the series of the server."""

@@ -270,7 +270,7 @@ class Server:
         `Watch` calls this once per second.
         """
         if self.broker is not None:
-            self.sync_latency.update(self.broker.syncs, self.broker.sync_seconds)
+            self.sync_latency.update(self.broker.syncs.count, self.broker.syncs.seconds)
             self.disk.measure()
         behind = [mirror.trouble for mirror in self.mirrors if mirror.trouble]
         return [*self.problems, *behind, *(self.keys.problems if self.keys is not None else [])]

@@ -385,11 +385,11 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
                 assert (await other.delivered(1))[0].key == "a"
                 (stream,) = broker.engine.streams
                 assert stream.journal.synced == 0
-                assert broker.syncs == 0
+                assert broker.syncs.count == 0
                 release.set()
                 await one.expect(PingOk)
             assert stream.journal.synced == 1
-            assert broker.syncs == 1
+            assert broker.syncs.count == 1
 
 
 @in_loop

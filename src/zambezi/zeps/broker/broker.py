@@ -33,6 +33,7 @@ from zambezi.zeps.broker.shared_streams import SharedStreams
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.broker.sync_pool import SyncPool
 from zambezi.zeps.errors import Absent, BrokerError, GroupError, JournalError, ZepsError
+from zambezi.zeps.histogram import Histogram
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.compaction import RATE as COMPACTION_RATE
 from zambezi.zeps.journal.compaction import Compactor
@@ -98,8 +99,7 @@ class Broker:
         self._syncing: set[BrokerStream] = set()
         self._waking: set[BrokerStream] = set()
         self._making: set[asyncio.Future[object]] = set()
-        self.syncs = 0  # how many syncs of a journal were done
-        self.sync_seconds = 0.0  # how long they took, in total
+        self.syncs = Histogram()  # how long each sync of a journal took
         self._closing = False
         # Bytes per second that the scrub reads, on a thread of its own; 0: it does not run.
         self._scrub_rate = scrub
@@ -303,6 +303,11 @@ class Broker:
         return self._store.copy_state if isinstance(self._store, Depot) else {}
 
     @property
+    def puts(self) -> Histogram | None:
+        """How long each put into the object store took; None if there is no store."""
+        return self._store.remote.puts if isinstance(self._store, Depot) else None
+
+    @property
     def engine(self) -> Engine:
         """The streams and sessions, for the parts of the server that show or use them."""
         return self._engine
@@ -416,8 +421,7 @@ class Broker:
 
     def _on_synced(self, stream: BrokerStream, began: float, done: asyncio.Future[int]) -> None:
         self._syncing.discard(stream)
-        self.syncs += 1
-        self.sync_seconds += self._loop.time() - began
+        self.syncs.add(self._loop.time() - began)
         if done.cancelled():
             return
         error = done.exception()
