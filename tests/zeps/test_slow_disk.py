@@ -13,6 +13,7 @@ from tests.zeps.speaker import Speaker
 from tests.zeps.stage import PLENTY, Stage
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
+from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.broker.session_state import SessionState
@@ -167,7 +168,7 @@ def test_messages_of_a_client_wait_until_its_stream_is_created(stage: Stage) -> 
 
 def test_several_frames_in_one_message_are_answered_in_their_order(stage: Stage) -> None:
     client = stage.client("new")
-    client.session.receive_multipart()
+    client.session.receive([MULTIPART])
     client.send(Ping())
     stage.let_disk_work()
     client.read()

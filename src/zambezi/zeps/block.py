@@ -35,6 +35,7 @@ from zambezi.zeps.layout import (
     SHORT,
     frame_header,
 )
+from zambezi.zmtp.runs import Run
 
 _TABLE: Final = 16  # a table with fewer rows is not worth the check
 
@@ -187,6 +188,18 @@ def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
     return min(start, count)
 
 
+def is_publish_run(run: Run) -> bool:
+    """Return whether all frames of a run are valid PUBLISH messages, with keys of one length."""
+    size = run.size
+    if size < PUBLISH_LEAST:
+        return False
+    head = run.first(0, PUBLISH_KEY)
+    after = PUBLISH_KEY + head[3]
+    if head[:3] != PUBLISH or after + 4 > size:
+        return False
+    return run.has(0, head) and run.has(after, BODY_LENGTH.pack(size - after - 4))
+
+
 def is_valid_publish(frame: bytes) -> bool:
     """Return whether a frame is a valid PUBLISH."""
     if len(frame) < PUBLISH_LEAST or frame[:3] != PUBLISH:
@@ -221,14 +234,17 @@ def _is_publish_table(frames: Sequence[bytes], size: int) -> bool:
     return all(octets[column::size].count(value) == count for column, value in columns)
 
 
-def deliver(frames: Sequence[bytes], first: int) -> Block:
-    """Return a block of DELIVER messages for PUBLISH messages that `end_of_publishes` found valid. (ZEP-05)"""
+def deliver(frames: Sequence[bytes], first: int, alike: bool = False) -> Block:
+    """Return a block of DELIVER messages for PUBLISH messages that were found valid. (ZEP-05)
+
+    `alike` says that all of them are known to have one size.
+    """
     size = len(frames[0])
     count = len(frames)
     if count == 1:
         return Block(first, first, 1, _HEADS[size] + SEQUENCE.pack(first) + frames[0][3:], size + GROWTH)
-    credit = sum(map(len, frames)) + GROWTH * count
-    alike = count >= _TABLE and credit == count * (size + GROWTH) and set(map(len, frames)) == {size}
+    alike = count >= _TABLE and (alike or set(map(len, frames)) == {size})
+    credit = (count * size if alike else sum(map(len, frames))) + GROWTH * count
     octets = _deliver_table(frames, first, size) if alike else _deliver_each(frames, first)
     return Block(first, first + count - 1, count, octets, credit, len(octets) // count if alike else 0)
 

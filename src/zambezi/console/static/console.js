@@ -4,17 +4,17 @@
 import { $, ago, changeColours, chart, day, draw, element, escaped, lasted, number, pill, rate, replace, resizeCharts, size, spark, spoken } from "./parts.js";
 import { choose, drawGraph, isChosen } from "./mesh.js";
 import { openOrder } from "./orders.js";
+import { drawPipelines } from "./pipelines.js";
 import { closeStream, drawStream, follow, openStream, startOrStop } from "./stream.js";
 
-const VIEWS = ["overview", "streams", "clients", "mesh", "topics", "brokers", "log", "results"];
-const SERVER_VIEWS = { brokers: "elsewhere", results: "overview" }; // the server's name of a view, if it is another one
+const VIEWS = ["overview", "streams", "clients", "mesh", "topics", "brokers", "log", "pipelines"];
+const SERVER_VIEWS = { brokers: "elsewhere", pipelines: "overview" }; // the server's name of a view, if it is another one
 const PAGE = 50; // rows of a page, as the server makes them
 const KEPT = 4000; // samples of the charts
-const FEW = 8; // rows of a result that are shown until the user asks for all
 let state = null;
 let connected = false;
 let view = "overview";
-let look = {}; // filter, sort, page, and for the log its source
+let look = {}; // filter, sort, page; the log has its source, and the pipelines the chosen one
 let stream = null; // the id of the stream of this page
 let live = null;
 let asked = ""; // the query of the connection
@@ -246,46 +246,7 @@ function drawLog() {
     classes: ["mono", "", "", "mono", "mono", "wrap"] }), "no logs yet: a node sends logs if it was started with log=True");
 }
 
-// Results of the pipelines
-
-let results = [];
-let resultsDue = 0;
-const opened = new Set(); // the names of the results whose rows are all shown
-
-async function drawResults() {
-  if (state.time >= resultsDue) {
-    resultsDue = state.time + 5;
-    results = await (await fetch("api/results")).json();
-  }
-  const groups = new Map(); // by pipeline: the part of a title before the colon
-  for (const one of results) {
-    const [group, ...rest] = (one.title || one.name).split(": ");
-    groups.set(group, [...(groups.get(group) || []), { ...one, title: rest.join(": ") || group }]);
-  }
-  replace($("result-list"), ...[...groups].flatMap(([group, some]) => [
-    element("h2", { class: "group" }, group, element("span", {}, ago(state.time - Math.max(...some.map((one) => one.time))))),
-    ...some.sort((a, b) => a.time - b.time || a.name.localeCompare(b.name)).map(drawResult),
-  ]));
-  if (!results.length) $("result-list").replaceChildren(element("div", { class: "panel empty" }, "no results yet: zambezi pipeline run writes some"));
-}
-
-function drawResult(one) {
-  const rows = one.rows || [];
-  const shown = opened.has(one.name) ? rows : rows.slice(0, FEW);
-  const table = element("table");
-  draw(table, one.columns || [], shown.map((row) => ({ cells: row.map((cell) => (typeof cell === "number" ? cell.toLocaleString("en") : escaped(cell))) })), "none");
-  const notes = [...(one.notes || [])];
-  if (one.more) notes.push("the files have more rows");
-  const foot = element("p", { class: "faint" }, notes.join("; "));
-  if (rows.length > FEW) {
-    const button = element("button", { class: "plain", type: "button", "data-key": one.name }, opened.has(one.name) ? `show the first ${FEW} rows` : `show all ${number(rows.length)} rows`);
-    button.addEventListener("click", () => { if (!opened.delete(one.name)) opened.add(one.name); drawResults(); });
-    foot.prepend(button, notes.length ? "; " : "");
-  }
-  return element("div", { class: "panel" }, element("h3", {}, one.title), table, foot.hasChildNodes() ? foot : null);
-}
-
-const DRAW = { overview: drawOverview, streams: drawStreams, clients: drawClients, mesh: drawMesh, topics: drawTopics, brokers: drawBrokers, log: drawLog, results: drawResults, stream: () => drawStream(state) };
+const DRAW = { overview: drawOverview, streams: drawStreams, clients: drawClients, mesh: drawMesh, topics: drawTopics, brokers: drawBrokers, log: drawLog, pipelines: () => drawPipelines(state, look.pipeline || "", (pipeline) => go({ pipeline })), stream: () => drawStream(state) };
 
 // What the user does
 
@@ -313,7 +274,7 @@ for (const form of document.querySelectorAll(".filter")) {
   });
 }
 addEventListener("hashchange", show);
-addEventListener("resize", resizeCharts);
+addEventListener("resize", () => { resizeCharts(); redraw(); });
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || $("order").open) return;
   if (event.key === "Escape") document.activeElement.blur();

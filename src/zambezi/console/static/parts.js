@@ -15,6 +15,13 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+export const svg = (name, attributes, text) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text) made.textContent = text;
+  return made;
+};
+
 export const number = (value) => Math.round(value || 0).toLocaleString("en");
 
 // A rate: small ones have a decimal, so that they are not 0.

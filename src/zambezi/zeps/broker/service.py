@@ -16,6 +16,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.fetching import THREADS as FETCHES
@@ -313,13 +314,14 @@ class BrokerService:
         if session is None:
             return  # the connection ended while its held messages were handled
         if batch.ends is None:
-            session.receive(batch.frames)
+            if batch.run is None or not session.receive_run(batch.run):
+                session.receive(batch.frames)
             return
         for message in batch:
             if len(message) == 1:
                 session.receive(message)
             else:
-                session.receive_multipart()
+                session.receive([MULTIPART])
 
     def writable(self, peer: Peer) -> None:
         """Tell a session that waits for it. For messages the connection asks its session with `pull`."""
