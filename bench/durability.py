@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import multiprocessing
 import statistics
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,10 +34,10 @@ from typing import Any, Final, Literal, TypeAlias
 from bench.brokers.jetstream import STREAM, JetStream
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import System
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 from zambezi.memory import keep_memory
 from zambezi.zeps.asyncio import Client, Stream
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.client import publisher_connection
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import ONCE
@@ -54,6 +55,9 @@ FLOOD: Final = 1_000_000
 PART: Final = 1000  # messages of one call
 FLUSHES: Final = 500
 PUBLISHERS: Final = 50
+ALWAYS: Final = "always"
+RIVALS: Final = ("Redis, always", "JetStream, always")
+FLUSHING: Final = ("flush", "publishers")
 _NOT_KNOWN: Final = -1  # the number of fsyncs of other brokers
 
 _fork = multiprocessing.get_context("fork")
@@ -117,10 +121,10 @@ class Ours(Way):
 
 
 async def _serve(directory: str, sync: Sync, pipe: Connection) -> None:
-    async with Broker(directory, policy=Policy(sync=sync)) as broker:
+    async with BrokerService(directory, policy=Policy(sync=sync)) as broker:
         pipe.send(broker.bind("tcp://127.0.0.1:*"))
         await asyncio.to_thread(pipe.recv)
-        pipe.send(broker.syncs)
+        pipe.send(broker.syncs.count)
 
 
 def serve(directory: str, sync: Sync, pipe: Connection) -> None:
@@ -206,11 +210,11 @@ class _JetStream(JetStream):
 
 
 WAYS: Final[tuple[Way, ...]] = (
-    Ours("always", "always"),
+    Ours(ALWAYS, "always"),
     Ours("always, plain", "always", False),
     Ours("interval", "interval"),
-    RedisAlways("Redis, always", _Redis()),
-    JetStreamAlways("JetStream, always", _JetStream()),
+    RedisAlways(RIVALS[0], _Redis()),
+    JetStreamAlways(RIVALS[1], _JetStream()),
 )
 
 
@@ -259,6 +263,7 @@ def main() -> None:
             ways.append(way)
             versions |= way.versions()
     print(environment(versions))
+    bars = Bars("durability")
     rows = []
     for short in arguments.only:
         name, measure = MEASURES[short]
@@ -268,14 +273,31 @@ def main() -> None:
                 if one := way.flood() if measure is None else way.measure(measure):
                     found[way].append(one)
         rows += [_row(name, way.name, figures) for way, figures in found.items() if figures]
+        if short in FLUSHING:
+            medians = {way.name: statistics.median(one for one, _ in figures) for way, figures in found.items()}
+            _judge(bars, name, medians, is_time=short == "flush")
     print(table(["measurement", "sync", "result", "fsyncs"], rows))
+    bars.show()
+
+
+def _judge(bars: Bars, name: str, found: Mapping[str, float], *, is_time: bool) -> None:
+    """Add a row for each rival: ahead of it is a shorter time, or a higher rate."""
+    ours = found[ALWAYS]
+    for rival in RIVALS:
+        theirs = found.get(rival, math.nan)
+        ratio = ours / theirs if is_time else theirs / ours
+        beside = rival if math.isnan(theirs) else f"{rival} {_shown(theirs)}"
+        bars.at_most(name, ratio, 1.0, result=_shown(ours), beside=beside)
+
+
+def _shown(figure: float) -> str:
+    return f"{figure:,.2f}" if figure < 100 else f"{figure:,.0f}"
 
 
 def _row(name: str, way: str, found: Sequence[tuple[float, int]]) -> list[str]:
     figure = statistics.median(one for one, _ in found)
     syncs = statistics.median(count for _, count in found)
-    shown = f"{figure:,.2f}" if figure < 100 else f"{figure:,.0f}"
-    return [name, way, shown, f"{syncs:,.0f}" if syncs != _NOT_KNOWN else ""]
+    return [name, way, _shown(figure), f"{syncs:,.0f}" if syncs != _NOT_KNOWN else ""]
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ from bench.brokers.drain import BUFFER, drain
 from bench.brokers.run import Failed, Worker
 from bench.brokers.system import Server
 from bench.brokers.zambezi import Zambezi
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.multicast.group import Group
@@ -252,26 +252,23 @@ async def _programs(directory: Path, readers: int, messages: int) -> tuple[int, 
 
 def report(rounds: int, scale: float) -> None:
     print(environment({}))
-    bars = []
+    bars = Bars("multicast")
     for load in LOADS:
         users, totals, sends = _measure(dataclasses.replace(load, seconds=load.seconds * scale), rounds)
         few, many = sends["group", COUNTED[0]], sends["group", COUNTED[-1]]
         share = _share(totals["group", 50], totals["tcp", 50])
         if load is LOADS[0]:
             user = _share(users["group", 50], users["tcp", 50])
-            bars.append((f"{load.name}: user CPU at 50 receivers at most 0.2 times that of TCP (sampled)", user, 0.2))
-        bars.append((f"{load.name}: CPU at 50 receivers at most 0.2 times that of TCP, with the kernel's", share, 0.2))
-        bars.append((f"{load.name}: sends per message at 200 receivers at most 1.1 times those at 10", many / few, 1.1))
+            bars.at_most(f"{load.name}: user CPU at 50 receivers, to TCP (sampled)", user, 0.2)
+        bars.at_most(f"{load.name}: CPU at 50 receivers, to TCP, with the kernel's", share, 0.2)
+        bars.at_most(f"{load.name}: sends per message, 200 receivers to 10", many / few, 1.1)
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         group, broker, falls = asyncio.run(_programs(Path(directory), 50, PROGRAMS))
     print(
         f"\n50 programs that read {PROGRAMS:,} messages, all in this process: {group:,} came from the group, "
         f"{broker:,} from the broker, {falls} falls from the group"
     )
-    print("\n### Bars\n")
-    for promise, value, limit in bars:
-        held = "not measured" if math.isnan(value) else "holds" if value <= limit else "DOES NOT HOLD"
-        print(f"- {held}: {promise}: {value:.3g}x")
+    bars.show()
 
 
 def _measure(load: Load, rounds: int) -> tuple[Figures, Figures, Figures]:

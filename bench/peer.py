@@ -13,14 +13,19 @@ import os
 import threading
 import time
 from multiprocessing.connection import Connection as ProcessPipe
+from typing import Final
 
 import zmq
 
 from bench import zmtp
-from bench.report import environment, table
-from bench.zmtp import BOUND, END, Asker, Case, Receiver, Sender, measure_one_way, measure_round_trip
+from bench.report import Bars, environment, table
+from bench.zmtp import BOUND, END, Asker, Case, Receiver, Sender, judge_by, measure_one_way, measure_round_trip
 from zambezi.p2p import PeerSocket
 from zambezi.zmtp import Bound
+
+# The bars of the pairs, to pyzmq.
+FASTEST: Final = {"zambezi PEER, 1 thread": 0.9, "zambezi PEER, 4 threads": 0.9}
+SLOWEST: Final = {"zambezi PEER": 1.1}
 
 
 def receive_peer(case: Case, pipe: ProcessPipe) -> None:
@@ -155,12 +160,18 @@ def main() -> None:
         **more_round_trip,
     }
     print(environment({"pyzmq": zmq.__version__, "libzmq": zmq.zmq_version()}))
+    bars = Bars("peer")
     print("\n### One way, PEER, 100 B\n")
     case = Case(100, False, arguments.messages)
-    print(table(["pair", "messages/s", "to pyzmq"], measure_one_way(one_way, case, arguments.rounds)), flush=True)
+    judge = judge_by(bars, "one way", FASTEST, is_at_most=False)
+    rows = measure_one_way(one_way, case, arguments.rounds, judge)
+    print(table(["pair", "messages/s", "to pyzmq"], rows), flush=True)
     print("\n### Round trip, PEER, 100 B\n")
     case = Case(100, False, arguments.trips)
-    print(table(["pair", "p50 us", "p99 us", "p50 to pyzmq"], measure_round_trip(round_trip, case, arguments.rounds)))
+    judge = judge_by(bars, "round trip, blocking", SLOWEST, is_at_most=True)
+    rows = measure_round_trip(round_trip, case, arguments.rounds, judge)
+    print(table(["pair", "p50 us", "p99 us", "p50 to pyzmq"], rows))
+    bars.show()
 
 
 if __name__ == "__main__":

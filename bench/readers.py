@@ -46,7 +46,7 @@ from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
 from bench.brokers.workers import JetStreamTeam, RedisTeam, Team, ZambeziTeam, measure_team
 from bench.brokers.zambezi import Zambezi
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
 
@@ -218,9 +218,8 @@ def compare(
     return found
 
 
-def one(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
+def one(systems: Sequence[Acknowledging], rounds: int, scale: float, bars: Bars) -> None:
     """Compare one reader that acknowledges each message."""
-    bars: list[str] = []
     rows = []
     for size in SIZES:
         found = compare(systems, rounds, scale, size, measure)
@@ -233,11 +232,10 @@ def one(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
             shown = [f"{rates[system]:,.0f}", *[f"{cost:.2f}" for cost in costs], f"{ratio:.1f}x" if is_rival else ""]
             rows.append([f"{system.name}, {size} bytes", *shown])
             if is_rival:
-                verdict = "holds" if ratio >= BAR else "DOES NOT HOLD"
-                bars.append(f"- {verdict}: at least {BAR:g}x {system.name}, {size} bytes: {ratio:.1f}x")
+                beside = f"{system.name} {rates[system]:,.0f}/s"
+                bars.at_least(f"one reader, {size} B", ratio, BAR, result=f"{slower:,.0f}/s", beside=beside)
     heads = ("one reader", "messages/s", "reader us", "broker us", "our slower face is faster by")
-    print(f"\n{table(heads, rows)}\n")
-    print("\n".join(bars))
+    print(f"\n{table(heads, rows)}", flush=True)
 
 
 def median(values: Sequence[float]) -> float:
@@ -245,7 +243,7 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else float("nan")
 
 
-def group(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
+def group(systems: Sequence[Acknowledging], rounds: int, scale: float, bars: Bars) -> None:
     """Compare a group of ten programs that share a stream, and acknowledge each message."""
     teams = [team for team in TEAMS if not team.system.missing()]
     found: dict[Team, list[Figures]] = {team: [] for team in teams}
@@ -259,7 +257,7 @@ def group(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
                 print(f"{team.name}: {error}", file=sys.stderr)
     rates = {team: median([one.rate for one in found[team]]) for team in teams}
     ours = rates[teams[0]]
-    rows, bars = [], []
+    rows = []
     for team in teams:
         costs = [median([one.clients / one.case.count * 1e6 for one in found[team]])]
         costs.append(median([one.processor / one.case.count * 1e6 for one in found[team]]))
@@ -268,11 +266,10 @@ def group(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
         shown = [f"{rates[team]:,.0f}", *[f"{cost:.2f}" for cost in costs], f"{ratio:.1f}x" if is_rival else ""]
         rows.append([team.name, *shown])
         if is_rival:
-            verdict = "holds" if ratio >= BAR else "DOES NOT HOLD"
-            bars.append(f"- {verdict}: at least {BAR:g}x {team.name}, a group of {MEMBERS}: {ratio:.1f}x")
+            beside = f"{team.name} {rates[team]:,.0f}/s"
+            bars.at_least(f"a group of {MEMBERS}", ratio, BAR, result=f"{ours:,.0f}/s", beside=beside)
     heads = (f"a group of {MEMBERS}, {SIZES[0]} bytes", "messages/s", "members us", "broker us", "zambezi is faster by")
-    print(f"\n{table(heads, rows)}\n")
-    print("\n".join(bars))
+    print(f"\n{table(heads, rows)}", flush=True)
 
 
 PARTS: Final = {"one": one, "group": group}
@@ -293,9 +290,11 @@ def main() -> None:
             rivals.append(rival)
             versions |= rival.versions()
     print(environment(versions))
+    bars = Bars("readers")
     rounds, scale = (1, 0.1) if arguments.quick else (arguments.rounds, 1.0)
     for part in arguments.only:
-        PARTS[part]([*OURS, *rivals], rounds, scale)
+        PARTS[part]([*OURS, *rivals], rounds, scale, bars)
+    bars.show()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import multiprocessing
 import statistics
 import tempfile
@@ -28,7 +29,7 @@ from typing import Any, Final
 from bench.brokers.jetstream import INSTALLED, JetStream
 from bench.brokers.system import Server, System
 from bench.brokers.zambezi import Zambezi
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 from zambezi.zeps.asyncio import Client
 
 if INSTALLED:
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3000, help="round trips in each round")
     parser.add_argument("--clients", type=int, default=1000, help="clients of the last measurement")
     arguments = parser.parse_args()
+    bars = Bars("requests")
     problem = NATS.system.missing()
     rivals = [OURS] if problem else [OURS, NATS]
     print(environment({name: version for rival in rivals for name, version in rival.system.versions().items()}))
@@ -176,9 +178,17 @@ def main() -> None:
     ]
     print()
     print(table(["request and reply", "p50 us", "p99 us", "cost us", "at once, per second", "p50 to NATS"], rows))
-    if not problem:
-        ratio = median(times[OURS.system.name]) / median(times[nats_name])
-        print(f"\n- {'held' if ratio <= BAR else 'NOT HELD'}: p50 at most {BAR}x that of NATS: {ratio:.2f}x")
+    ours = OURS.system.name
+    theirs = math.nan if problem else median(times[nats_name])
+    bars.at_most(
+        "p50 of a round trip",
+        median(times[ours]) / theirs,
+        BAR,
+        result=f"{median(times[ours]):.0f} us",
+        beside="NATS" if problem else f"NATS {theirs:.0f} us",
+        processor=f"{median(costs[ours]):.0f} us",
+    )
+    bars.show()
 
 
 if __name__ == "__main__":

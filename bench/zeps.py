@@ -10,7 +10,8 @@ confirms the last message; `python -m bench.durability` measures publishers that
 `cost` is the processor time of the broker (all threads, user and system) per delivery, including the cost of publishing
 and journalling. Publishers and subscribers are raw sockets that look only for the last message, so the result does not
 depend on a client library. `clients` is the time from the first publish to the last delivery with Python clients; all
-subscribers are in one process. The same bytes sent by bare `send` and `sendfile` are the limit.
+subscribers are in one process. The same bytes sent by bare `send` and `sendfile` are the limit. `bare relay` is the
+floor of a broker: its system calls alone, with two writes to files.
 
 `once` is the `cost` of 1 publisher and 1 subscriber, for a publisher that counts its messages (RESUME), as our clients
 do, beside one that does not. It has three times as many rounds, because the difference is small.
@@ -27,29 +28,29 @@ down affects all of them. Faster brokers get more messages, so that all are busy
 from __future__ import annotations
 
 import argparse
-import math
 import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from bench.brokers.body import Case
 from bench.brokers.jetstream import JetStream
 from bench.brokers.loopback import BareSend, BareSendfile
+from bench.brokers.relay import BareRelay
 from bench.brokers.run import Failed, Figures, measure, measure_replay, median
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
 from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziFiltered, ZambeziMessages, ZambeziOnce
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 
 OURS: Final = Zambezi()
 ONCE: Final = ZambeziOnce()
 FILTERED: Final = ZambeziFiltered()
 NATS: Final = JetStream()
 REDIS: Final = RedisStreams()
+RELAY: Final = BareRelay()
 SEND: Final = BareSend()
 SENDFILE: Final = BareSendfile()
 FACES: Final = (OURS, ZambeziMessages(), ZambeziBlocking())  # the ways to use Zambezi's client
@@ -58,28 +59,12 @@ SIZES: Final = (100, 1024)
 # Messages for each number of subscribers; a broker gets them multiplied by its weight.
 RAW: Final = {1: 50_000, 10: 20_000, 50: 10_000, 200: 3_000}
 BY_CLIENTS: Final = {1: 20_000, 10: 4_000, 50: 1_000, 200: 250}
+COSTS: Final = {100: 0.25, 1024: 1.4}  # us of the broker's processor per message, 1 to 1, by the size of the body
 PREFIXES: Final = 1000
 RATE: Final = 1000.0
 
 Measure = Callable[[System], Figures]
 Found = dict[System, list[Figures]]
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A promise, and the result of its measurement."""
-
-    promise: str
-    found: float
-    limit: float
-    at_most: bool
-    unit: str = "x"
-
-    def __str__(self) -> str:
-        if math.isnan(self.found):
-            return f"- not measured: {self.promise}"
-        held = self.found <= self.limit if self.at_most else self.found >= self.limit
-        return f"- {'holds' if held else 'DOES NOT HOLD'}: {self.promise}: {self.found:.3g}{self.unit}"
 
 
 class Run:
@@ -88,7 +73,7 @@ class Run:
     def __init__(self, rounds: int, scale: float) -> None:
         self.rounds = rounds
         self.scale = scale
-        self.bars: list[Bar] = []
+        self.bars = Bars("zeps")
         self.rivals: list[System] = []
         self.versions: dict[str, str] = {}
         self.left_out: list[str] = []
@@ -116,10 +101,10 @@ class Run:
         return found
 
     def below(self, promise: str, found: float, limit: float, unit: str = "x") -> None:
-        self.bars.append(Bar(promise, found, limit, True, unit))
+        self.bars.at_most(promise, found, limit, unit)
 
     def above(self, promise: str, found: float, limit: float) -> None:
-        self.bars.append(Bar(promise, found, limit, False))
+        self.bars.at_least(promise, found, limit)
 
 
 def _cost(found: list[Figures]) -> float:
@@ -157,7 +142,7 @@ def fan_out(run: Run, systems: Sequence[System], size: int, raw: bool) -> dict[i
 
 def cost(run: Run) -> None:
     for size in SIZES:
-        every = fan_out(run, [OURS, *run.rivals, SEND, SENDFILE], size, True)
+        every = fan_out(run, [OURS, *run.rivals, RELAY, SEND, SENDFILE], size, True)
         rows = []
         for subscribers, found in every.items():
             ours = _cost(found[OURS])
@@ -166,12 +151,14 @@ def cost(run: Run) -> None:
                 rows.append([*_rates(system, subscribers, figures), *costs])
         heads = ["broker", "subscribers", "messages/s", "deliveries/s", "us of processor per delivery", "to zambezi"]
         _show(f"Cost of a delivery, {size} B, raw sockets", heads, rows)
+        most = COSTS[size]
+        promise = f"1 to 1, {size} B: at most {most} us of the broker's processor per message"
+        run.below(promise, _cost(every[1][OURS]), most, " us")
         if size == SIZES[0]:
             _cost_bars(run, every)
 
 
 def _cost_bars(run: Run, every: dict[int, Found]) -> None:
-    run.below("1 to 1, 100 B: at most 2 us of the broker's processor per message", _cost(every[1][OURS]), 2, " us")
     ours = _cost(every[50][OURS])
     run.below("1 to 50, 100 B: at most 0.15 us of the broker's processor per delivery", ours, 0.15, " us")
     for rival, share in ((NATS, 20), (REDIS, 5)):
@@ -205,8 +192,11 @@ def clients(run: Run) -> None:
         ]
         heads = ["clients", "subscribers", "messages/s", "deliveries/s", "to zambezi"]
         _show(f"End to end by Python clients, {size} B", heads, rows)
-        if size == SIZES[0]:
-            found = every[1]
+        found = every[1]
+        if size == 1024:
+            times = _rate(found[OURS]) / _rate(found.get(REDIS, []))
+            run.above(f"1 to 1, 1 KiB, Python clients: 5 times {REDIS.name}", times, 5)
+        else:
             slowest = min(_rate(found[face]) for face in FACES)
             for rival in (NATS, REDIS):
                 theirs = _rate(found.get(rival, []))
@@ -250,24 +240,26 @@ def replay(run: Run, messages: int) -> None:
 
 def latency(run: Run) -> None:
     case = Case(run.count(5 * RATE), rate=RATE)
-    heads = ["publish to deliver", "p50 us", "p99 us", "p50 to NATS"]
-    for name, raw, systems in (
-        ("raw sockets", True, [OURS, *run.rivals]),
-        ("Python clients", False, [*FACES, *run.rivals]),
+    heads = ["publish to deliver", "p50 us", "p99 us", "p50 to NATS", "p50 to Redis"]
+    for name, raw, systems, share in (
+        ("raw sockets", True, [OURS, *run.rivals, RELAY], 1.0),
+        ("Python clients", False, [*FACES, *run.rivals], 0.9),
     ):
         found = run.rounds_of(systems, partial(measure, case=case, raw=raw))
-        nats = _p50(found.get(NATS, []))
+        nats, redis = _p50(found.get(NATS, [])), _p50(found.get(REDIS, []))
         rows = [
             [
                 system.name,
                 f"{_p50(figures):.0f}",
                 f"{median(figures, lambda one: one.age(0.99)):.0f}",
                 f"{_p50(figures) / nats:.2f}x",
+                f"{_p50(figures) / redis:.2f}x",
             ]
             for system, figures in found.items()
         ]
         _show(f"Latency at {RATE:,.0f} messages/s, 100 B, {name}", heads, rows)
         run.below(f"p50 latency at most that of NATS, {name}", _p50(found[OURS]) / nats, 1)
+        run.below(f"p50 latency at most {share:g} of that of Redis, {name}", _p50(found[OURS]) / redis, share)
 
 
 def prefixes(run: Run) -> None:
@@ -339,9 +331,7 @@ def main() -> None:
                 latency(run)
             case "prefixes":
                 prefixes(run)
-    print("\n### Bars\n")
-    for bar in run.bars:
-        print(bar)
+    run.bars.show()
 
 
 if __name__ == "__main__":

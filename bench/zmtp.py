@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as ProcessPipe
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Final
 
 import zmq
 
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 from zambezi.zmtp import Bound, CurveClient, CurveServer, KeyPair, Null
 from zambezi.zmtp import asyncio as zmtp_async
 from zambezi.zmtp import sync as zmtp_sync
@@ -270,6 +270,17 @@ ROUND_TRIP: dict[str, tuple[Asker, Receiver]] = {
     "pyzmq to zambezi": (ask_pyzmq, echo_zambezi),
 }
 
+# The bars of the pairs, to pyzmq: without CURVE, and with it.
+_OURS: Final = "zambezi to zambezi"
+FASTEST: Final[tuple[Mapping[str, float], Mapping[str, float]]] = (
+    {f"{_OURS}, batches": 1.2, f"{_OURS}, messages": 0.9},
+    {f"{_OURS}, batches": 0.6},
+)
+SLOWEST: Final[tuple[Mapping[str, float], Mapping[str, float]]] = (
+    {_OURS: 1.2, f"{_OURS}, blocking": 1.1},
+    {f"{_OURS}, blocking": 1.3},
+)
+
 spawn = multiprocessing.get_context("fork")
 
 
@@ -306,19 +317,23 @@ def round_trip(case: Case, ask: Asker, echo: Receiver) -> list[float]:
     return times
 
 
-def measure_one_way(pairs: Mapping[str, tuple[Sender, Receiver]], case: Case, rounds: int) -> list[list[str]]:
+def measure_one_way(
+    pairs: Mapping[str, tuple[Sender, Receiver]], case: Case, rounds: int, judge: Judge
+) -> list[list[str]]:
     """Measure each pair, and return a row for each; ratios are to the first pair."""
     rates: dict[str, list[float]] = {name: [] for name in pairs}
     for _, (name, (send, receive)) in itertools.product(range(rounds), pairs.items()):
         rates[name].append(one_way(case, send, receive))
-    base = statistics.median(rates[next(iter(pairs))])
-    return [
-        [name, f"{statistics.median(found):,.0f}", f"{statistics.median(found) / base:.2f}x"]
-        for name, found in rates.items()
-    ]
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    first = next(iter(pairs))
+    for name, rate in medians.items():
+        judge(name, rate / medians[first], f"{rate:,.0f}/s", f"{first} {medians[first]:,.0f}/s")
+    return [[name, f"{rate:,.0f}", f"{rate / medians[first]:.2f}x"] for name, rate in medians.items()]
 
 
-def measure_round_trip(pairs: Mapping[str, tuple[Asker, Receiver]], case: Case, rounds: int) -> list[list[str]]:
+def measure_round_trip(
+    pairs: Mapping[str, tuple[Asker, Receiver]], case: Case, rounds: int, judge: Judge
+) -> list[list[str]]:
     """Measure each pair, and return a row for each; ratios are to the first pair."""
     times: dict[str, list[list[float]]] = {name: [] for name in pairs}
     for _, (name, (ask, echo)) in itertools.product(range(rounds), pairs.items()):
@@ -327,11 +342,28 @@ def measure_round_trip(pairs: Mapping[str, tuple[Asker, Receiver]], case: Case, 
     def at(found: list[list[float]], share: float) -> float:
         return statistics.median(one[int(len(one) * share)] for one in found) * 1e6
 
-    base = at(times[next(iter(pairs))], 0.5)
+    medians = {name: at(found, 0.5) for name, found in times.items()}
+    first = next(iter(pairs))
+    for name, took in medians.items():
+        judge(name, took / medians[first], f"{took:.0f} us", f"{first} {medians[first]:.0f} us")
     return [
-        [name, f"{at(found, 0.5):.0f}", f"{at(found, 0.99):.0f}", f"{at(found, 0.5) / base:.2f}x"]
+        [name, f"{medians[name]:.0f}", f"{at(found, 0.99):.0f}", f"{medians[name] / medians[first]:.2f}x"]
         for name, found in times.items()
     ]
+
+
+Judge = Callable[[str, float, str, str], None]  # gets a pair, its ratio to the first one, and both figures
+
+
+def judge_by(bars: Bars, what: str, promised: Mapping[str, float], *, is_at_most: bool) -> Judge:
+    """Return a function that adds rows to the bars, for the pairs that have one."""
+
+    def judge(name: str, ratio: float, result: str, beside: str) -> None:
+        if name in promised:
+            add = bars.at_most if is_at_most else bars.at_least
+            add(f"{what}, {name}", ratio, promised[name], result=result, beside=beside)
+
+    return judge
 
 
 def main() -> None:
@@ -343,15 +375,19 @@ def main() -> None:
     parser.add_argument("--trips", type=int, default=3_000, help="round trips of a measurement")
     arguments: Any = parser.parse_args()
     print(environment({"pyzmq": zmq.__version__, "libzmq": zmq.zmq_version()}))
+    bars = Bars("zmtp")
     for curve, size in itertools.product((False, True), (100, 1024)):
         name = f"{'CURVE' if curve else 'NULL'}, {size} B"
         count = arguments.messages // (3 if curve else 1)
         print(f"\n### One way, {name}\n")
-        rows = measure_one_way(ONE_WAY, Case(size, curve, count), arguments.rounds)
+        judge = judge_by(bars, f"one way, {name}", FASTEST[curve], is_at_most=False)
+        rows = measure_one_way(ONE_WAY, Case(size, curve, count), arguments.rounds, judge)
         print(table(["pair", "messages/s", "to pyzmq-pyzmq"], rows), flush=True)
         print(f"\n### Round trip, {name}\n")
-        rows = measure_round_trip(ROUND_TRIP, Case(size, curve, arguments.trips), arguments.rounds)
+        judge = judge_by(bars, f"round trip, {name}", SLOWEST[curve], is_at_most=True)
+        rows = measure_round_trip(ROUND_TRIP, Case(size, curve, arguments.trips), arguments.rounds, judge)
         print(table(["pair", "p50 us", "p99 us", "p50 to pyzmq-pyzmq"], rows), flush=True)
+    bars.show()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import asyncio
 import gc
 import json
 import logging
+import math
 import os
 import resource
 import shutil
@@ -42,7 +43,7 @@ import zmq
 from pyre import Pyre  # type: ignore[import-untyped]
 
 from bench.floor import Floor
-from bench.report import environment, table
+from bench.report import Bars, environment, table
 from zambezi.zre.asyncio import Node
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.events import Enter, Join, Shout
@@ -325,7 +326,16 @@ def _ratio(above: Figures | None, below: Figures | None, figure: str) -> float:
     return above[figure] / below[figure] if above is not None and below is not None else float("nan")
 
 
-def small_meshes(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]]) -> None:
+def _figure(found: Figures | None, name: str) -> float:
+    """Return a figure; not a number if the measurement did not finish."""
+    return math.nan if found is None else found[name]
+
+
+def _shown(found: Figures | None, name: str, form: str, unit: str) -> str:
+    return "" if found is None else f"{found[name]:{form}}{unit}"
+
+
+def small_meshes(prefix: Sequence[str], rounds: int, bars: Bars) -> None:
     rows = []
     for nodes in SMALL:
         names = ("zambezi", "pyre", "floor", "zyre") if ZYRE in os.environ else ("zambezi", "pyre", "floor")
@@ -338,12 +348,20 @@ def small_meshes(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]
             *(_mesh_row("zyre", nodes, found, f"{_ratio(theirs, found, 'seconds'):.1f}x") for found in zyre),
         ]
         if nodes == SMALL[-1]:
-            held = ours is not None and (theirs is None or faster >= 5)
-            bars.append((f"{nodes} nodes form 5 times faster than Pyre's: {faster:.1f} times", held))
+            _judge_mesh(bars, nodes, ours, theirs, floor)
     print(f"\n### Full mesh in one process, UDP beacons and TCP\n\n{table(HEADS, rows)}", flush=True)
 
 
-def shouts(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]]) -> None:
+def _judge_mesh(bars: Bars, nodes: int, ours: Figures | None, pyre: Figures | None, floor: Figures | None) -> None:
+    result, beside, bare = (_shown(found, "seconds", ".2f", " s") for found in (ours, pyre, floor))
+    used = _shown(ours, "processor", ".2f", " s")
+    faster = _ratio(pyre, ours, "seconds")
+    bars.at_least(f"{nodes} nodes form, to Pyre", faster, 5, result=result, beside=beside, processor=used)
+    seconds = _figure(ours, "seconds")
+    bars.at_most(f"{nodes} nodes form", seconds, 0.4, " s", beside=f"bare sockets {bare}", processor=used)
+
+
+def shouts(prefix: Sequence[str], rounds: int, bars: Bars) -> None:
     ours, theirs = compare(prefix, "shout", SHOUTS, rounds)
     faster = _ratio(ours, theirs, "shouts")
     rows = [
@@ -352,10 +370,11 @@ def shouts(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]]) -> 
     ]
     heads = ["node", "SHOUTs/s", "deliveries/s"]
     print(f"\n### SHOUT of {len(BODY)} B to {RECEIVERS} peers, TCP, one process\n\n{table(heads, rows)}", flush=True)
-    bars.append((f"SHOUT 5 times the rate of Pyre: {faster:.1f} times", ours is not None and faster >= 5))
+    result, beside = (_shown(found, "shouts", ",.0f", "/s") for found in (ours, theirs))
+    bars.at_least("SHOUT to 10 peers, to Pyre", faster, 5, result=result, beside=beside)
 
 
-def large_meshes(counts: Sequence[int], bars: list[tuple[str, bool]]) -> None:
+def large_meshes(counts: Sequence[int], bars: Bars) -> None:
     rows = []
     costs: dict[int, tuple[float, float]] = {}
     for nodes in counts:
@@ -363,21 +382,19 @@ def large_meshes(counts: Sequence[int], bars: list[tuple[str, bool]]) -> None:
         rows.append(_mesh_row("zambezi", nodes, found, ""))
         if found is not None:
             links = nodes * (nodes - 1)
-            costs[nodes] = found["seconds"] / links * 1e6, found["grown"] / links
+            costs[nodes] = found["processor"] / links * 1e6, found["grown"] / links
             rows[-1][-1] = f"{costs[nodes][0]:.0f}"
         if nodes == 1000:
-            held = found is not None and found["memory"] < 4 * 2**30 and found["seconds"] < 180
-            result = f"{found['seconds']:.0f} s, {found['memory'] / 2**30:.2f} GiB" if found else "did not finish"
-            bars.append((f"1000 nodes under 3 minutes and 4 GiB: {result}", held))
-    heads = [*HEADS[:-1], "us per link"]
+            processor = _shown(found, "processor", ".0f", " s")
+            bars.at_most("1,000 nodes in memory form", _figure(found, "seconds"), 60, " s", processor=processor)
+            bars.at_most("memory of 1,000 nodes", _figure(found, "memory") / 2**30, 4, " GiB")
+    heads = [*HEADS[:-1], "us of processor per link"]
     print(f"\n### Full mesh in one process, memory\n\n{table(heads, rows)}", flush=True)
     if 250 in costs and 1000 in costs:
-        growth = costs[1000][1] / costs[250][1]
-        slower = costs[1000][0] / costs[250][0]
-        result = f"memory {growth:.2f} times, time {slower:.2f} times"
-        bars.append(
-            (f"cost per link flat from 250 to 1000 nodes (within a quarter): {result}", max(growth, slower) <= 1.25)
-        )
+        for what, unit, at in (("processor time", "us", 0), ("memory", "B", 1)):
+            many, few = (f"{costs[nodes][at]:,.0f} {unit}" for nodes in (1000, 250))
+            growth = costs[1000][at] / costs[250][at]
+            bars.at_most(f"{what} of a link, 1,000 nodes to 250", growth, 1.25, result=many, beside=few)
 
 
 def main() -> None:
@@ -397,7 +414,7 @@ def main() -> None:
     if arguments.measure:
         measure_here(arguments.measure[0], int(arguments.measure[1]))
     print(environment({"pyre": version("zeromq-pyre"), "pyzmq": zmq.__version__, "libzmq": zmq.zmq_version()}))
-    bars: list[tuple[str, bool]] = []
+    bars = Bars("zre")
     prefix, problem = namespace()
     if problem:
         print(f"\nthe comparison with Pyre is left out: {problem}")
@@ -405,9 +422,7 @@ def main() -> None:
         small_meshes(prefix, arguments.rounds, bars)
         shouts(prefix, arguments.rounds, bars)
     large_meshes(arguments.large, bars)
-    print("\n### Bars\n")
-    for bar, held in bars:
-        print(f"- {'holds' if held else 'DOES NOT HOLD'}: {bar}")
+    bars.show()
 
 
 if __name__ == "__main__":

@@ -190,10 +190,16 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "csv" / "traffic-streams.csv").read_text().splitlines()[1].startswith("readings,30,")
     assert "the report: " in shown.err
     # The console shows it.
-    from zambezi.console.results import latest_results
+    from zambezi.console.results import Results
 
-    assert {one["name"] for one in latest_results(str(out / "results"))} == {
+    found = Results(str(out / "results"))
+    found.read()
+    told = found.describe()
+    assert (told["problems"], told["pipelines"][0]["healthy"]) == ([], True)
+    assert [one["data"]["kind"] for one in told["results"][1]["plots"]] == ["strips", "timeline"]
+    assert {one["name"] for one in told["results"]} == {
         "traffic-verdict",
+        "traffic-plots",
         "traffic-keys",
         "traffic-prefixes",
         "traffic-streams",
