@@ -259,18 +259,22 @@ def judge(bars: Bars, name: str, bares: list[Bare], results: list[Streamed], loc
 
 def judge_scans(bars: Bars, messages: int) -> None:
     """Add the rows of full scans by Spark."""
-    from bench.store_scan import LOCAL, ratio_of, scan  # noqa: PLC0415  # Spark is large
+    from bench.store_scan import LOCAL, median_of, ratio_of, scan  # noqa: PLC0415  # Spark is large
 
     say("scans")
     took = scan(messages, SCANS, 2)
+    local = median_of(took[LOCAL])
     for name, times in took.items():
         if name != LOCAL:
+            own = median_of(times)
+            each = [f"{seconds / messages * 1e6:.2f}" for seconds in (own.spark, own.store, local.spark)]
             bars.at_least(
                 f"{name}: full scan, million messages/s",
                 ratio_of(took, name),
                 LEAST_SCAN if name == "weed" else math.nan,
-                result=f"{messages / statistics.median(times) / 1e6:.2f}",
-                beside=f"{LOCAL}: {messages / statistics.median(took[LOCAL]) / 1e6:.2f}",
+                result=f"{messages / own.clock / 1e6:.2f}",
+                beside=f"{LOCAL}: {messages / local.clock / 1e6:.2f}",
+                processor=f"{each[0]} us and the store's {each[1]}; {LOCAL}: {each[2]}",
             )
 
 

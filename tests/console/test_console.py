@@ -1,6 +1,6 @@
 """The console's web server: its answers, its limits, and its metrics.
 
-It covers `console`, `guard`, `metrics` and `results`; `test_page` covers the page.
+It covers `console`, `guard` and `metrics`; `test_page` covers the page.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import Console, metrics, tail
 from zambezi.console.guard import Guard
 from zambezi.console.history import History
-from zambezi.console.results import latest_results
 from zambezi.console.tail import TAIL_BODY
 from zambezi.server import Server, state
 from zambezi.server.config import ConsoleConfig
@@ -136,6 +135,29 @@ async def test_metrics_are_in_the_format_of_prometheus(tmp_path: Path) -> None:
         assert samples["zambezi_stream_sequence", "prices"] == 3
         assert samples["zambezi_published_messages_total", ""] == 3
         assert ("zambezi_loop_lag_seconds", "") in samples
+        assert samples["process_open_fds", ""] > 0
+        assert samples["zambezi_publish_to_deliver_seconds_count", ""] == 3
+        buckets = [
+            one.value
+            for family in text_string_to_metric_families(text)
+            for one in family.samples
+            if one.name == "zambezi_publish_to_deliver_seconds_bucket"
+        ]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == 3
+
+
+@in_loop
+async def test_metrics_count_deliveries_of_each_stream(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser), Client.connect(server.endpoints["zeps"]) as client:
+        await publish(server, 3)
+        for _ in range(2):
+            async with client.stream("prices").subscribe(since="earliest", until="now") as subscription:
+                async for _ in subscription:
+                    pass
+        text = await (await browser.get("/metrics")).text()
+        assert 'zambezi_stream_delivered_messages_total{stream="prices"} 6.0' in text
+        assert "zambezi_delivered_messages_total 6.0" in text
 
 
 @in_loop
@@ -329,15 +351,6 @@ async def test_the_error_for_a_port_in_use_says_what_to_do(tmp_path: Path) -> No
             await Console(server).__aenter__()
 
 
-def test_results_skip_files_that_are_none(tmp_path: Path) -> None:
-    (tmp_path / "traffic.json").write_text('{"title": "Traffic", "columns": ["key"], "rows": [["a"]]}')
-    (tmp_path / "broken.json").write_text("{")
-    (tmp_path / "list.json").write_text("[]")
-    (result,) = latest_results(str(tmp_path))
-    assert (result["name"], result["title"]) == ("traffic", "Traffic")
-    assert latest_results("") == []
-
-
 @in_loop
 async def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
     async with shown(tmp_path) as (_, browser):
@@ -467,6 +480,8 @@ async def test_labels_are_bounded_and_valid_utf8(tmp_path: Path, monkeypatch: py
             "stream",
             "gear",
             "kind",
+            "le",
+            "python",
             "what",
             "queue",
             "service",

@@ -15,6 +15,7 @@ from tests.server.test_server import config_for
 from tests.zmtp.waiting import in_loop
 from zambezi.console import metrics
 from zambezi.server import Server
+from zambezi.server.config.settings import StoreConfig
 from zambezi.zeps.asyncio import Client
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -36,7 +37,11 @@ async def labels_of_metrics(path: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     config = config_for(path)
     fleet = replace(config.mcollective, enabled=True, endpoint="tcp://127.0.0.1:*")
-    async with Server(replace(config, mcollective=fleet)) as server, Client.connect(server.endpoints["zeps"]) as client:
+    zeps = replace(config.zeps, store=StoreConfig(url=str(path / "store")))
+    async with (
+        Server(replace(config, mcollective=fleet, zeps=zeps)) as server,
+        Client.connect(server.endpoints["zeps"]) as client,
+    ):
         stream = client.stream("s")
         await stream.publish("k", b"x")
         await stream.flush()
@@ -58,11 +63,13 @@ async def labels_of_metrics(path: Path) -> dict[str, set[str]]:
 async def test_dashboard_and_alerts_name_metrics_and_labels_that_exist(tmp_path: Path) -> None:
     known = await labels_of_metrics(tmp_path)
     for query, text in queries():
-        names = re.findall(r"\b(zambezi_\w+|up)\b", query.replace('job="zambezi"', ""))
+        names = re.findall(r"\b(zambezi_\w+|process_\w+|up)\b", query.replace('job="zambezi"', ""))
         assert names, query
         assert set(names) <= known.keys(), query
         labels = set.union(*(known[name] for name in names)) | OF_PROMETHEUS
-        used = set(re.findall(r"\{\{ ?(\w+) ?\}\}", text)) | set(re.findall(r"by \((\w+)\)", query))
+        used = set(re.findall(r"\{\{ ?(\w+) ?\}\}", text)) | set(
+            re.findall(r"\w+", " ".join(re.findall(r"by \(([\w, ]+)\)", query)))
+        )
         assert used <= labels, (query, text)
 
 

@@ -96,7 +96,7 @@ def _open(arguments: argparse.Namespace, *, create: bool = False) -> ObjectStore
         if not equals:
             raise OptionsError(f"--option is {given!r}: it must be NAME=VALUE, such as region=eu-west-1")
         options[name] = value
-    store = ObjectStore(arguments.url, options)
+    store = ObjectStore(arguments.url, options, create=create)
     store.run(check_format(create=create))
     return store
 
@@ -166,9 +166,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def run_copy(arguments: argparse.Namespace) -> int:
-    store = _open(arguments, create=True)
     failures = 0
     with Store(arguments.data, write=False) as data:
+        store = _open(arguments, create=True)
         known = data.names()
         for name in arguments.streams:
             if name not in known:

@@ -84,8 +84,8 @@ class Board:
             problems = self._server.problems
             del summary["queues"]
             (summary["log"] or {}).pop("talk", None)
+            (summary["zeps"] or {}).pop("latencies", None)
             self._summary = {**summary, "problems": problems[:PROBLEMS], "problem_count": len(problems)}
-            self._summary["delivered"] = self._history.delivered
             self._summary["takes_orders"] = self._takes_orders
             self._summary["time"] = round(self._summary["time"], 1)
         return self._summary

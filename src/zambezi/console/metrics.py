@@ -8,10 +8,12 @@ has the values of its slowest subscriber, and `/api/state` has those of all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from platform import python_version
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from zambezi.server.state import state_of
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from zambezi.server import Server
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_PROCESS: Final = ProcessCollector(registry=None)  # memory, processor, descriptors, by the names that everybody uses
 STREAMS: Final = 1000  # streams that have their own series
 
 
@@ -33,10 +36,9 @@ class _State(Collector):
 
     def collect(self) -> Iterator[Metric]:
         state = self._state
-        build = GaugeMetricFamily("zambezi_build_info", "1; the version is a label", labels=["version"])
-        build.add_metric([state["version"]], 1)
+        build = GaugeMetricFamily("zambezi_build_info", "1; the versions are labels", labels=["version", "python"])
+        build.add_metric([state["version"], python_version()], 1)
         yield build
-        yield GaugeMetricFamily("zambezi_start_time_seconds", "start, in seconds since 1970", value=state["started"])
         yield from _process(state["process"])
         if state["disk_free"] is not None:
             yield GaugeMetricFamily("zambezi_disk_free_bytes", "free on the disk with data", value=state["disk_free"])
@@ -74,9 +76,8 @@ def exposition(server: Server, turned_away: int = 0) -> bytes:
 
 
 def _process(process: Mapping[str, float]) -> Iterator[Metric]:
-    yield GaugeMetricFamily("zambezi_memory_bytes", "resident memory", value=process["memory"])
-    yield CounterMetricFamily("zambezi_processor_seconds", "processor time", value=process["processor"])
-    yield GaugeMetricFamily("zambezi_descriptors", "open file descriptors", value=process["descriptors"])
+    yield from _PROCESS.collect()
+    yield GaugeMetricFamily("process_threads", "threads of the process", value=process["threads"])
     yield GaugeMetricFamily("zambezi_loop_lag_seconds", "delay of the event loop", value=process["loop_lag"])
     yield GaugeMetricFamily(
         "zambezi_loop_lag_worst_seconds", "worst recent delay of the event loop", value=process["loop_lag_worst"]
@@ -87,6 +88,8 @@ _OF_STREAMS = {
     "last": ("zambezi_stream_sequence", "the last sequence", GaugeMetricFamily),
     "first": ("zambezi_stream_first_sequence", "the oldest sequence that is kept", GaugeMetricFamily),
     "octets": ("zambezi_stream_bytes", "the size of the journal", GaugeMetricFamily),
+    "delivered": ("zambezi_stream_delivered_messages", "messages delivered to readers", CounterMetricFamily),
+    "delivered_bytes": ("zambezi_stream_delivered_bytes", "bytes delivered to readers", CounterMetricFamily),
     "rate": ("zambezi_stream_messages_per_second", "messages published per second, recently", GaugeMetricFamily),
     "subscribers": ("zambezi_stream_subscribers", "subscribers", GaugeMetricFamily),
     "readers": ("zambezi_stream_readers", "named readers", GaugeMetricFamily),
@@ -193,6 +196,8 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
         invalid.add_metric([kind_of], count)
     yield invalid
     yield CounterMetricFamily("zambezi_published_messages", "messages published", value=zeps["published"])
+    yield CounterMetricFamily("zambezi_delivered_messages", "messages delivered to readers", value=zeps["delivered"])
+    yield CounterMetricFamily("zambezi_delivered_bytes", "bytes delivered to readers", value=zeps["delivered_bytes"])
     yield CounterMetricFamily(
         "zambezi_fell_behind", "subscribers whose next message retention had removed", value=zeps["fell_behind"]
     )
@@ -237,13 +242,23 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_cut_off", "connections closed because of a bound", value=zeps["cut_off"])
-    yield CounterMetricFamily("zambezi_journal_syncs", "fsyncs of journals", value=zeps["syncs"])
-    yield CounterMetricFamily(
-        "zambezi_journal_sync_seconds", "total time of all fsyncs of journals", value=zeps["sync_seconds"]
-    )
-    yield GaugeMetricFamily(
-        "zambezi_journal_sync_latency_seconds", "mean time of the latest fsyncs", value=zeps["sync_latency"]
-    )
+    yield from _latencies(zeps["latencies"])
+
+
+_LATENCIES: Final = {
+    "publish_to_deliver": (
+        "zambezi_publish_to_deliver_seconds",
+        "from the receipt of a message until the broker has sent it to the subscribers that read live",
+    ),
+    "journal_sync": ("zambezi_journal_sync_seconds", "fsyncs of journals"),
+    "store_put": ("zambezi_store_put_seconds", "puts into the object store, also those that failed"),
+}
+
+
+def _latencies(latencies: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    for key, found in latencies.items():
+        buckets = [(str(bound), count) for bound, count in (*found["buckets"], ("+Inf", found["count"]))]
+        yield HistogramMetricFamily(*_LATENCIES[key], buckets=buckets, sum_value=found["seconds"])
 
 
 def _compaction(compaction: Mapping[str, int]) -> Iterator[Metric]:

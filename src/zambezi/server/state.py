@@ -20,15 +20,17 @@ from zambezi import __version__
 from zambezi.mcollective.report import TopicReport
 from zambezi.server.queues import queues_of
 from zambezi.wire.text import as_bytes, as_text, printable
+from zambezi.zeps.broker.deliveries import Deliveries, deliveries_of
 from zambezi.zeps.broker.reports import describe_session, describe_stream
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.histogram import Histogram
 from zambezi.zre.log import Record, hash_of
 from zambezi.zre.peer_info import PeerInfo
 
 if TYPE_CHECKING:
     from zambezi.server.server import Server
-    from zambezi.zeps.broker import Broker
+    from zambezi.zeps.broker.service import BrokerService
 
 ROWS: Final = 1000  # streams, clients, topics, peers
 READERS: Final = 10  # named readers of a stream, and groups, up to which each has series of its own
@@ -57,8 +59,12 @@ def state_of(server: Server) -> dict[str, Any]:
     if broker is not None:
         streams, sessions = broker.engine.streams, list(broker.engine.sessions)
         slowest = _slowest(sessions)
+        _, delivered = deliveries_of(broker.engine)
         state["zeps"] |= {
-            "streams": [{**stream_row(stream), **slowest.get(stream.name, {})} for stream in streams[:ROWS]],
+            "streams": [
+                {**stream_row(stream), **slowest.get(stream.name, {}), **_delivered(delivered[stream.name])}
+                for stream in streams[:ROWS]
+            ],
             "elsewhere": elsewhere_of(broker),
             "clients": [client_row(session) for session in sessions[:ROWS]],
         }
@@ -67,6 +73,10 @@ def state_of(server: Server) -> dict[str, Any]:
     if node is not None:
         state["zre"]["peers"] = [peer_row(peer) for peer in node.peers[:ROWS]]
     return state
+
+
+def _delivered(counts: Deliveries) -> dict[str, int]:
+    return {"delivered": counts.messages, "delivered_bytes": counts.octets}
 
 
 def summary_of(server: Server) -> dict[str, Any]:
@@ -101,6 +111,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
     if broker is None:
         return None
     counters = broker.counters
+    delivered, _ = deliveries_of(broker.engine)
     streams = broker.engine.streams
     sessions = broker.engine.sessions
     return {
@@ -136,9 +147,18 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "cut_off": broker.socket_counters.cut_off,
         "sync_latency": server.sync_latency.mean,
         "sync_latency_worst": server.sync_latency.worst,
-        "sync_seconds": broker.sync_seconds,
-        "syncs": broker.syncs,
+        "delivered": delivered.messages,
+        "delivered_bytes": delivered.octets,
+        "latencies": {
+            "publish_to_deliver": _histogram(broker.engine.latency),
+            "journal_sync": _histogram(broker.syncs),
+            **({"store_put": _histogram(broker.puts)} if broker.puts is not None else {}),
+        },
     }
+
+
+def _histogram(histogram: Histogram) -> dict[str, Any]:
+    return {"count": histogram.count, "seconds": histogram.seconds, "buckets": histogram.buckets()}
 
 
 def stream_row(stream: BrokerStream) -> dict[str, Any]:
@@ -152,7 +172,7 @@ def stream_row(stream: BrokerStream) -> dict[str, Any]:
     }
 
 
-def elsewhere_of(broker: Broker) -> list[dict[str, object]]:
+def elsewhere_of(broker: BrokerService) -> list[dict[str, object]]:
     """Return the streams of the object store that are not here, and their brokers."""
     seeking = broker.engine.seeking
     return [row for _, row in seeking.streams()[:ROWS]] if seeking is not None else []

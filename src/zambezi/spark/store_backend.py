@@ -1,7 +1,7 @@
 """A backend that reads streams from an object store, with no broker: `path` is a URL, or a directory with a store.
 
-The driver plans with LISTs: the names of segments have their sequences and sizes. Executors read ranges of segments and
-chunks, and decode them like bytes of a file. While one piece is decoded, a thread reads the next one.
+The driver plans with LISTs: the names of segments have their sequences and sizes. Executors read segments and chunks,
+and decode them like bytes of a file. While one object is decoded, threads read the next ones (see `store_objects`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
-from zlib import crc32
-
-import numpy as np
-import numpy.typing as npt
 
 from zambezi.spark.backend import (
-    READ_SIZE,
     Found,
     Request,
     SequenceRange,
@@ -31,21 +27,22 @@ from zambezi.spark.backend import (
     size_index_from_points,
     trimmed_error,
 )
-from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Octets
-from zambezi.spark.entries import ENTRY, are_consecutive
+from zambezi.spark.columns import BareMessages, EncodedMessages, Messages
 from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Vanished
+from zambezi.spark.store_objects import Wanted, check_sums, entries_between, last_of, times_of, wanted_objects
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.errors import OutOfRange, StoreDamaged, StoreError
 from zambezi.zeps.matchers import Matchers
-from zambezi.zeps.store.catalog import StoredStream, check_format, find_stream, list_streams
-from zambezi.zeps.store.chunk import FOOTER, UNCHANGED
-from zambezi.zeps.store.commands import Procedure
+from zambezi.zeps.store.catalog import StoredStream, check_format, list_streams, open_stream
+from zambezi.zeps.store.chunk import UNCHANGED
+from zambezi.zeps.store.commands import Procedure, view
 from zambezi.zeps.store.names import FORMAT_KEY
-from zambezi.zeps.store.reader import LogReader, OpenedPart
+from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore, is_store_url
 
 T = TypeVar("T")
-_AHEAD: Final = 4  # requests that are under way at the same time
+_AHEAD: Final = 4  # requests that are under way at the same time, or whose bytes wait to be decoded
+_LOOKS: Final = 3  # times that nothing could be read, before a stream counts as damaged
 
 
 def is_store(path: str) -> bool:
@@ -74,7 +71,7 @@ class StoreBackend:
         self._fetchers = ThreadPoolExecutor(_AHEAD, "zambezi-spark-store")
         self._readers: dict[str, tuple[StoredStream, LogReader]] = {}
         with _translated():
-            self._store = ObjectStore(url, options)
+            self._store = ObjectStore(url, options, create=False)
             self._run(check_format(create=False))
 
     def _run(self, procedure: Procedure[T]) -> T:
@@ -104,13 +101,10 @@ class StoreBackend:
             if not known[1].is_deleted:
                 return known
             del self._readers[name]
-        stream = self._run(find_stream(name))
-        if stream is None:
-            return None
-        reader = LogReader(stream.place)
-        self._run(reader.refresh())
-        self._readers[name] = stream, reader
-        return self._readers[name]
+        opened = self._run(open_stream(name))
+        if opened is not None:
+            self._readers[name] = opened
+        return opened
 
     def _incarnation(self, stream: StoredStream, reader: LogReader) -> str:
         return str(stream.incarnation if reader.incarnation == UNCHANGED else UUID(bytes=reader.incarnation))
@@ -141,7 +135,7 @@ class StoreBackend:
         _, reader = opened
         after = max(after, reader.first - 1)
         part = self._run(reader.open_after(after))
-        return 0 if part is None else int(self._entries(part, after, after + 1)[0]["time"])
+        return 0 if part is None else int(entries_between(part, after, after + 1)[0]["time"])
 
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         return [self._size_index(wanted) for wanted in ranges]
@@ -169,86 +163,59 @@ class StoreBackend:
 
     def _read_range(self, wanted: SequenceRange, request: Request) -> Iterator[Found]:
         reader = self._open_incarnation(wanted)
-        after = wanted.after
-        while after < wanted.last:
-            try:
-                opened = self._run(reader.open_after(after))
-                if opened is None:
-                    raise Replaced(f"stream {wanted.stream!a} ends at {after} now, and {wanted.last} was to be read")
-                entries = self._entries(opened, after, wanted.last)
-                if request.bare:
-                    last = int(entries[-1]["first"]) + int(entries[-1]["count"]) - 1
-                    yield wanted, BareMessages(int(entries[0]["first"]), last, _times(entries))
-                    after = last
-                    continue
-                for part, octets in self._fetch(opened, entries):
-                    if octets is None:  # the object was merged: read the rest from where it is now
-                        self._run(reader.refresh())
-                        break
-                    if self._verify or (not opened.part.is_segment and _can_be_fence(part)):
-                        _check_sums(opened.part.key, octets, part)
-                    yield wanted, EncodedMessages(octets, int(part[0]["first"]), _times(part))
-                    after = int(part[-1]["first"]) + int(part[-1]["count"]) - 1
-            except OutOfRange as error:
-                yield wanted, trimmed_error(wanted.stream, after, error.oldest)
-                after = error.oldest - 1
+        read = self._read_index if request.bare else self._read_messages
+        after, looks = wanted.after, 0
+        with _translated():
+            while after < wanted.last:
+                begun = after
+                problem = StoreDamaged(f"sequence {after + 1} of {wanted.stream!a} cannot be read")
+                try:
+                    if self._store.run(reader.retry(after, reader.find_part)) is None:
+                        raise Replaced(f"stream {wanted.stream!a} ends at {after} now, and not at {wanted.last}")
+                    for messages, last in read(reader, after, wanted.last):
+                        yield wanted, messages
+                        after = last
+                except OutOfRange as error:
+                    yield wanted, trimmed_error(wanted.stream, after, error.oldest)
+                    after = error.oldest - 1
+                except StoreDamaged as error:
+                    problem = error
+                looks = looks + 1 if after == begun else 0
+                if looks == _LOOKS:
+                    raise problem
+                if after < wanted.last:  # an object was merged: look where its messages are now
+                    self._store.run(reader.refresh())
 
-    def _entries(self, opened: OpenedPart, after: int, last: int) -> npt.NDArray[np.void]:
-        """Return the entries of an object for a range of sequences."""
-        entries = np.frombuffer(opened.index, ENTRY)
-        if not are_consecutive(entries):
-            raise DamagedLog(f"{opened.part.key} has a damaged index: `zambezi store verify` says more")
-        start = max(0, int(np.searchsorted(entries["first"], after + 1, "right")) - 1)
-        return entries[start : max(start + 1, int(np.searchsorted(entries["first"], last, "right")))]
+    def _read_index(self, reader: LogReader, after: int, last: int) -> Iterator[tuple[Messages, int]]:
+        """Yield what indexes tell about messages, and the last sequence of each. It ends where an object is gone."""
+        while after < last and (opened := self._store.run(reader.open(after + 1))) is not None:
+            entries = entries_between(opened, after, last)
+            after = last_of(entries)
+            yield BareMessages(int(entries[0]["first"]), after, times_of(entries)), after
 
-    def _fetch(
-        self, opened: OpenedPart, entries: npt.NDArray[np.void]
-    ) -> Iterator[tuple[npt.NDArray[np.void], Octets | None]]:
-        """Yield entries and their bytes, about `READ_SIZE` at a time; None for bytes that the store does not give.
-
-        Some requests are under way while the bytes of the ones before are used.
-        """
-        starts = entries["offset"].astype(np.int64)
-        ends = starts + entries["length"].astype(np.int64)
-        coming: deque[tuple[npt.NDArray[np.void], Future[memoryview | None]]] = deque()
-        start = 0
-        while start < len(entries) or coming:
-            while start < len(entries) and len(coming) < _AHEAD:
-                stop = max(start + 1, int(np.searchsorted(ends, starts[start] + READ_SIZE, "right")))
-                length = int(ends[stop - 1] - starts[start])
-                read = self._fetchers.submit(self._store.read_range, opened.part.key, int(starts[start]), length)
-                coming.append((entries[start:stop], read))
-                start = stop
-            part, read = coming.popleft()
-            found = read.result()
-            octets = None if found is None else np.frombuffer(found, np.uint8)
-            wanted = int(part[-1]["offset"]) + int(part[-1]["length"]) - int(part[0]["offset"])
-            yield part, octets if octets is not None and len(octets) == wanted else None
-            if octets is None:
-                return
+    def _read_messages(self, reader: LogReader, after: int, last: int) -> Iterator[tuple[Messages, int]]:
+        """Yield messages, and the last sequence of each. It ends where an object is gone."""
+        ahead: deque[tuple[Wanted, Future[bytes | memoryview | None]]] = deque()
+        coming = wanted_objects(self._store.run, reader, after, last)
+        try:
+            while True:
+                for wanted in islice(coming, _AHEAD - len(ahead)):
+                    getting = view(wanted.part.key, wanted.start, wanted.length)
+                    ahead.append((wanted, self._fetchers.submit(self._store.run, getting)))
+                if not ahead:
+                    return
+                wanted, answer = ahead.popleft()
+                octets = answer.result()
+                if octets is None:
+                    return
+                for entries, messages in wanted.cut(octets, after, last):
+                    if self._verify or not wanted.is_certain:
+                        check_sums(wanted.part.key, messages, entries)
+                    yield EncodedMessages(messages, int(entries[0]["first"]), times_of(entries)), last_of(entries)
+        finally:
+            for _, answer in ahead:
+                answer.cancel()
 
     def close(self) -> None:
         self._fetchers.shutdown(cancel_futures=True)
         self._store.close()
-
-
-def _times(entries: npt.NDArray[np.void]) -> BatchTimes:
-    return BatchTimes(entries["first"].astype(np.int64), entries["time"].astype(np.int64))
-
-
-def _can_be_fence(entries: npt.NDArray[np.void]) -> bool:
-    """Return whether the bytes of entries can be those of a fence that has replaced a chunk: they end so early."""
-    return int(entries[-1]["offset"]) + int(entries[-1]["length"]) <= FOOTER
-
-
-def _check_sums(key: str, octets: Octets, entries: npt.NDArray[np.void]) -> None:
-    """Check the CRC of each batch."""
-    view = octets.data
-    begin = int(entries[0]["offset"])
-    for entry in entries:
-        start = int(entry["offset"]) - begin
-        if crc32(view[start : start + int(entry["length"])]) != entry["crc"]:
-            raise DamagedLog(
-                f"{key}: the batch of sequence {int(entry['first'])} does not match its CRC: `zambezi store verify` "
-                "says more"
-            )

@@ -74,6 +74,27 @@ def test_after_a_quiet_moment_a_message_does_not_wait(stage: Stage, disk: Disk) 
     assert disk.appends == [1, 10, 1]
 
 
+def test_the_latency_of_each_message_is_counted_once_for_each_block(stage: Stage, disk: Disk) -> None:
+    client = stage.client("prices")
+    stage.stream("prices").journal.wake()
+    client.session.receive([frame()])
+    client.session.receive([frame()])
+    stage.now += 0.2
+    client.session.receive([frame()])
+    stage.run()
+    latency = stage.engine.latency
+    assert latency.count == 3
+    assert latency.seconds == pytest.approx(0.4)  # the second and the third message count as long as the second waited
+    disk.full = True
+    stage.now += 1
+    client.session.receive([frame()])
+    stage.now += 4
+    disk.full = False
+    stage.stream("prices").retry()
+    assert latency.count == 4
+    assert latency.seconds == pytest.approx(4.4)
+
+
 def test_pending_messages_are_bounded(stage: Stage, disk: Disk) -> None:
     client = stage.client("prices")
     stage.stream("prices").journal.wake()

@@ -111,6 +111,8 @@ class Delivery:
             return None
         if self.member is not None and self.stream is not None:
             portion = self.stream.groups.pull(self.member)
+            if portion is not None:
+                self._count(portion.block.count, portion.block.credit)
             return framed(portion, self.stream.journal if self._wants_times else None) if portion is not None else None
         return self.report.pull() if self.report is not None else None
 
@@ -128,10 +130,16 @@ class Delivery:
     def close(self) -> None:
         """End all subscriptions to the stream."""
         if self.cursor is not None:
+            self._count(self.cursor.delivered, self.cursor.octets)
             self.cursor.close()
             self.cursor = None
         if self.member is not None:
             self.member.credit = -_MOST_CREDIT  # it gets nothing more, but what it has done still counts
+
+    def _count(self, messages: int, octets: int) -> None:
+        assert self.stream is not None
+        self.stream.deliveries.add(messages, octets)
+        self._engine.deliveries.add(messages, octets)
 
     def leave_group(self) -> None:
         """Give back what the client has not acknowledged."""
@@ -145,7 +153,10 @@ class Delivery:
 
     def offer(self, block: Block) -> bool:
         """Send messages of the group now, or return False; then the connection must ask for them."""
-        return not self._wants_times and self._outlet.offer(block)
+        if self._wants_times or not self._outlet.offer(block):
+            return False
+        self._count(block.count, block.credit)
+        return True
 
     def send(self) -> None:
         """Let the connection ask for messages now, unless it will do so by itself."""

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
 from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.deliveries import Deliveries
 from zambezi.zeps.broker.depot import STORE, Depot
 from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
@@ -29,6 +30,7 @@ from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.directory import ABOUT, BROKERS, ELSEWHERE
 from zambezi.zeps.errors import Absent, BrokerError, JournalError, Moved, ZepsError
+from zambezi.zeps.histogram import Histogram
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
@@ -91,7 +93,6 @@ class BrokerArguments(TypedDict, total=False):
     limits: Limits
     matchers: Matchers
     allow: Allow
-    own: Container[str]
 
 
 @dataclass(slots=True)
@@ -121,6 +122,8 @@ class Engine:
         self.limits = options.limits
         self.matchers = options.matchers
         self.counters = BrokerCounters()
+        self.deliveries = Deliveries()  # to connections that have ended, and to groups; also of streams that are gone
+        self.latency = Histogram()  # from `publish` until the live subscribers have a message
         self.sessions: dict[Session, None] = {}
         self.report_readers: dict[Session, None] = {}  # sessions that read a reserved stream
         self.unread: dict[Session, int] = {}  # sessions whose clients must read answers first, and for how many ticks
@@ -217,6 +220,7 @@ class Engine:
                 clock=shell.clock,
             )
             stream.fetch = shell.fetch
+            stream.latency = self.latency
             stream.groups.find_stream = self.find
             stream.groups.make_stream = self._make_for_letters
             if isinstance(stream, StoredStream) and isinstance(self.store, Depot):

@@ -46,6 +46,7 @@ class _Sent:
     counts: Sequence[Count]
     publishers: Sequence[Publisher]
     time: int  # microseconds since 1970
+    since: float  # when the first message came
 
     @property
     def size(self) -> int:
@@ -124,7 +125,7 @@ class StoredStream(BrokerStream):
         time = self._last_time = max(int(now * _MICRO), self._last_time)
         publishers = self.publishers.take_unwritten()
         counts = [publisher.state for publisher in publishers]
-        block = deliver(frames, self._sequenced + 1) if frames else None
+        block = deliver(frames, self._sequenced + 1, self._pending_size > 0) if frames else None
         if block is not None:
             self._sequenced = block.last
             piece = piece_of(block, time, self.journal.policy.batch, counts)
@@ -135,7 +136,7 @@ class StoredStream(BrokerStream):
             return
         self._last_ticket = self.log.append(piece)
         self._send_positions()
-        sent = _Sent(self._last_ticket, block, counts, publishers, time)
+        sent = _Sent(self._last_ticket, block, counts, publishers, time, self._pending_since)
         self._sent.append(sent)
         self._under_way += sent.size
         self._appended_at = now
@@ -183,6 +184,7 @@ class StoredStream(BrokerStream):
                 if self.future_selections:
                     self.future_selections.begin(self.journal.last_time, one.block.first - 1)
                 self._hand_out(one.block)
+                self.latency.add(self.clock() - one.since, one.block.count)
         if not self._stored:
             self.held = ""
         if self._blocked and self._under_way < MOST // 2 and not self.held:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.broker.deliveries import Deliveries
 from zambezi.zeps.broker.fetching import Fetched
 from zambezi.zeps.broker.future_selections import FutureSelections
 from zambezi.zeps.broker.groups import CallLater, Groups
@@ -29,6 +30,7 @@ from zambezi.zeps.broker.readers import Readers
 from zambezi.zeps.broker.turns import Turns, keys_in_slice
 from zambezi.zeps.errors import Absent, Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, PatternTable
+from zambezi.zeps.histogram import Histogram
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.multicast.feed import FeedCounters
@@ -128,6 +130,8 @@ class BrokerStream:
         self.held = ""  # why the journal cannot be appended to, if that is a problem
         self.synced_at = 0.0  # when the engine last asked for a sync because of the interval
         self.published = 0
+        self.deliveries = Deliveries()  # to connections that have ended, and to groups
+        self.latency = Histogram()  # from `publish` until the live subscribers have a message; all streams share one
         self.rate = 0.0  # messages per second, recently
         self.attached = 0
         self.publishers = Publishers(journal.counts)
@@ -143,6 +147,8 @@ class BrokerStream:
         self._table: PatternTable[Audience] = PatternTable(matchers)
         self._pending: list[bytes] = []  # PUBLISH messages that are not in the journal yet
         self._pending_bytes = 0
+        self._pending_size = 0  # of each pending message, if it is known that all have one size
+        self._pending_since = 0.0
         self._scheduled = False  # whether a flush will run in this turn of the loop
         # Whether a block is being handed out. A connection that is found broken then may have published messages: their
         # block must not overtake this one.
@@ -157,21 +163,30 @@ class BrokerStream:
 
     # Appending
 
-    def publish(self, frames: list[bytes], publisher: PublishingSession) -> None:
-        """Accept valid PUBLISH messages, and append them now or in this turn of the loop. (ZEP-04)"""
+    def publish(self, frames: list[bytes], publisher: PublishingSession, size: int = 0) -> None:
+        """Accept valid PUBLISH messages, and append them now or in this turn of the loop. (ZEP-04)
+
+        `size` is the size of each of them, if it is known that all have one size.
+        """
         if self.journal.failed:
             publisher.refuse(self.stop_reason)
             return
         if self._blocked and self._pending_bytes >= WAITING:
             publisher.dismiss()
             return
+        if not self._pending:
+            self._pending_since = self.clock()
+            self._pending_size = size
+        elif size != self._pending_size:
+            self._pending_size = 0
         self._pending += frames
-        self._pending_bytes += sum(map(len, frames))
+        self._pending_bytes += size * len(frames) if size else sum(map(len, frames))
         if publisher.publisher is not None:
             self.publishers.note(publisher.publisher, len(frames))
         if not self._blocked:
             if not self._handing_out and (
-                self._pending_bytes >= BLOCK or (not self._scheduled and self.clock() - self._appended_at > QUIET)
+                self._pending_bytes >= BLOCK
+                or (not self._scheduled and self._pending_since - self._appended_at > QUIET)
             ):
                 self._append_pending()
             elif not self._scheduled:
@@ -196,7 +211,7 @@ class BrokerStream:
 
     def _append_pending(self) -> None:
         try:
-            block = self._append(self._pending) if self._pending else None
+            block = self._append(self._pending, self._pending_size > 0) if self._pending else None
             if block is None:
                 self._append_counts()
         except Asleep:
@@ -210,7 +225,9 @@ class BrokerStream:
         self._pending = []
         self._pending_bytes = 0
         if block is not None:
+            began = self._pending_since
             self._hand_out(block)
+            self.latency.add(self.clock() - began, block.count)
         if self._blocked:
             self._unblock()
         if self._barriers:
@@ -241,9 +258,9 @@ class BrokerStream:
         if self._has_unwritten:
             raise JournalFull(self.held)
 
-    def _append(self, frames: list[bytes]) -> Block:
+    def _append(self, frames: list[bytes], alike: bool = False) -> Block:
         """Sequence PUBLISH messages, and append them to the journal. (ZEP-09)"""
-        block = deliver(frames, self.journal.last + 1)
+        block = deliver(frames, self.journal.last + 1, alike)
         now = self.clock()
         unwritten = self.publishers.unwritten
         self.journal.append(block, now, [publisher.state for publisher in unwritten] if unwritten else ())

@@ -65,6 +65,12 @@ def check_format(*, create: bool) -> Procedure[None]:
 
 def find_stream(name: str) -> Procedure[StoredStream | None]:
     """Return a stream by its name; None if it does not exist, or is deleted."""
+    opened = yield from open_stream(name)
+    return None if opened is None else opened[0]
+
+
+def open_stream(name: str) -> Procedure[tuple[StoredStream, LogReader] | None]:
+    """Return a stream by its name, with a reader that has seen its log; None if it does not exist, or is deleted."""
     before: StreamPlace | None = None
     while True:
         found = yield from latest_stream(name)
@@ -73,7 +79,7 @@ def find_stream(name: str) -> Procedure[StoredStream | None]:
         reader = LogReader(found.place)
         yield from reader.refresh()
         if not reader.is_deleted:
-            return found
+            return found, reader
         before = found.place  # it was deleted, or truncated meanwhile: then there is a newer one
 
 

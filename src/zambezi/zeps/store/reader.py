@@ -6,7 +6,7 @@ when it is told to (`refresh`). It reads what it needs of a segment: the index, 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Final, NamedTuple, TypeVar
@@ -19,7 +19,6 @@ from zambezi.zeps.store.names import Beginning, SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look_and_read
 
 T = TypeVar("T")
-_FOOTERS_AT_ONCE: Final = 16
 _LOOKS: Final = 3  # times that a part must not be as the same listing says, before it counts as damaged
 
 
@@ -53,6 +52,21 @@ class OpenedPart:
     def firsts(self) -> Sequence[int]:
         """The first sequence of each entry."""
         return [entry.first for entry in self.entries]
+
+
+def open_whole(part: Part, octets: bytes | memoryview) -> OpenedPart:
+    """Return a part whose object was read as a whole; raise `StoreDamaged` if it is not what was listed."""
+    if len(octets) != part.size:
+        raise StoreDamaged(f"{part.key} has {len(octets)} bytes, and {part.size} were listed")
+    footer = _read_footer(part, octets[-FOOTER:])
+    return OpenedPart(part, footer, bytes(octets[footer.log : footer.log + footer.index]))
+
+
+def _read_footer(part: Part, octets: bytes | memoryview) -> Footer:
+    footer = unpack_footer(octets, part.key)
+    if (footer.first, footer.last, footer.size) != (part.first, part.last, part.size):
+        raise StoreDamaged(f"{part.key} is not what its name or its size says")
+    return footer
 
 
 class LogReader:
@@ -123,9 +137,9 @@ class LogReader:
         incarnation = UNCHANGED
         is_deleted = False
         stop = len(view.tail)
-        step = 1
         while stop:
-            start = max(0, stop - step)
+            # Sizes tell fences: what is asked for is one object with messages, and the fences above it.
+            start = next((number for number in reversed(range(stop)) if not view.tail[number].is_fence), 0)
             footers = yield from self._read_footers(view.tail[start:stop])
             if footers is None:
                 return False
@@ -135,7 +149,7 @@ class LogReader:
                 if footer.kind == Kind.DATA:
                     self._note_end(footer.last, footer.last_time, incarnation, is_deleted)
                     return True
-            stop, step = start, _FOOTERS_AT_ONCE
+            stop = start
         if view.newest is None:
             self._note_end(0, 0, incarnation, is_deleted)
             return True
@@ -229,9 +243,7 @@ class LogReader:
         octets = yield from get(part.key, part.size - FOOTER, FOOTER)
         if octets is None:
             return None
-        footer = unpack_footer(octets, part.key)
-        if (footer.first, footer.last, footer.size) != (part.first, part.last, part.size):
-            raise StoreDamaged(f"{part.key} is not what its name or its size says")
+        footer = _read_footer(part, octets)
         index = yield from get(part.key, footer.log, footer.index)
         if index is None:
             return None
@@ -242,9 +254,10 @@ class LogReader:
 
     def find_part(self, sequence: int) -> Procedure[Part | None]:
         """Return the object that has a sequence; None if the view is too old."""
-        for segment in self._view.readable:
-            if segment.name.first <= sequence <= segment.name.last:
-                return self._segment_part(segment)
+        segments = self._view.readable
+        number = bisect_left(segments, sequence, key=lambda segment: segment.name.last)
+        if number < len(segments) and segments[number].name.first <= sequence:
+            return self._segment_part(segments[number])
         footers = yield from self._read_footers(self._view.tail)
         for footer in footers or ():
             if footer.kind == Kind.DATA and footer.first <= sequence <= footer.last:
