@@ -245,6 +245,25 @@ def test_published_and_a_table_of_anything(row: bytes, count: int) -> None:
         assert end_of_publishes([frame] * count) == (count if by_grammar(frame) else 0)
 
 
+@pytest.mark.parametrize("size", [0, 100, 222, 230, 300, 1000])  # short and long rows, and those that are not all cut
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+def test_rows_of_one_size_are_found_and_selected(size: int, step: int) -> None:
+    frames = [Publish(f"k{number:03}", bytes((number,)) * size).encode()[0] for number in range(200)]
+    made = deliver(frames, 7)
+    block = Block(made.first, made.last, made.count, made.octets, made.credit)  # as it is read from a journal
+    assert block.starts == range(0, len(made.octets) + 1, len(made.octets) // 200)
+    assert block.keys == [f"k{number:03}".encode() for number in range(200)]
+    chosen = block.select(range(0, 200, step))
+    assert chosen.bodies == made.bodies[::step]
+    assert chosen.credit == sum(map(len, chosen.bodies))
+
+
+def test_a_row_with_another_length_of_its_key_is_found() -> None:
+    keys = ["key"] * 20 + ["longer"] + ["key"] * 20
+    made = deliver([Publish(key, bytes(20 - len(key))).encode()[0] for key in keys], 1)
+    assert Block(1, 41, 41, made.octets, made.credit).keys == [key.encode() for key in keys]
+
+
 def run_of(frames: list[bytes]) -> Run:
     octets = b"".join([layout.frame_header(len(frame)) + frame for frame in frames])
     run = find_run(octets, 0, len(octets))

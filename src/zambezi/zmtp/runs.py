@@ -37,21 +37,16 @@ class Run:
 
     def has(self, offset: int, values: bytes) -> bool:
         """Return whether each frame has these bytes at an offset."""
-        octets, stride, count = self._octets, self._stride, self.count
-        start = self._start + offset
-        stop = start + (count - 1) * stride + 1
-        for shift, value in enumerate(values):
-            if octets[start + shift : stop + shift : stride] != _OCTETS[value] * count:
-                return False
-        return True
+        return _have(self._octets, self._start + offset, self._stride, self.count, values)
 
     def first(self, start: int, stop: int) -> bytes:
         """Return some bytes of the first frame."""
         return self._octets[self._start + start : self._start + stop]
 
-    def cut(self, skip: int = 0) -> list[bytes]:
-        """Return the frames, each without its first `skip` bytes."""
-        return _cut(self._octets, self._start + skip, self._stride, self.size - skip, self.count)
+    def cut(self, start: int = 0, stop: int | None = None) -> list[bytes]:
+        """Return the frames, or of each frame the bytes from `start` to `stop`."""
+        stop = self.size if stop is None else stop
+        return cut_rows(self._octets, self._start + start, self._stride, stop - start, self.count)
 
     @property
     def octets(self) -> int:
@@ -82,10 +77,16 @@ def find_run(data: bytes, pos: int, room: int) -> Run | None:
     # The search in messages of different sizes ends here, nearly always.
     if data[last : last + header] != head or data[pos + stride : pos + stride + header] != head:
         return None
-    for offset, value in enumerate(head):
-        if data[pos + offset : last + offset + 1 : stride] != _OCTETS[value] * count:
-            return None
-    return Run(data, pos, header, size, count)
+    return Run(data, pos, header, size, count) if _have(data, pos, stride, count, head) else None
+
+
+def _have(data: bytes, start: int, stride: int, count: int, values: bytes) -> bool:
+    """Return whether `count` rows, the first at `start` and each next one `stride` bytes later, begin with `values`."""
+    stop = start + (count - 1) * stride + 1
+    return all(
+        # A list, because it is faster than a generator.
+        [data[start + shift : stop + shift : stride] == _OCTETS[value] * count for shift, value in enumerate(values)]  # noqa: C419
+    )
 
 
 def take_run(data: bytes, pos: int, size: int, frames: list[bytes]) -> int:
@@ -103,7 +104,7 @@ def take_run(data: bytes, pos: int, size: int, frames: list[bytes]) -> int:
         sizes = data[pos + 1 : span : stride]
         run = min(len(flags) - len(flags.lstrip(b"\0")), len(sizes) - len(sizes.lstrip(size_byte)))
         if run:
-            frames += _cut(data, pos + SHORT_HEADER, stride, size, run)
+            frames += cut_rows(data, pos + SHORT_HEADER, stride, size, run)
             pos += run * stride
         if run < count or count < window:
             return pos
@@ -121,7 +122,7 @@ def take_long_run(data: bytes, start: int, stop: int, frames: list[bytes]) -> in
     return stop
 
 
-def _cut(data: bytes, start: int, stride: int, size: int, count: int) -> list[bytes]:
+def cut_rows(data: bytes, start: int, stride: int, size: int, count: int) -> list[bytes]:
     """Return `count` pieces of `size` bytes: the first is at `start`, and each next one `stride` bytes later."""
     pieces: list[bytes] = []
     for split in (_SPLIT, _SPLIT // 8):
