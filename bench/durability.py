@@ -37,7 +37,7 @@ from bench.brokers.system import System
 from bench.report import Bars, environment, table
 from zambezi.memory import keep_memory
 from zambezi.zeps.asyncio import Client, Stream
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.client import publisher_connection
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import ONCE
@@ -121,7 +121,7 @@ class Ours(Way):
 
 
 async def _serve(directory: str, sync: Sync, pipe: Connection) -> None:
-    async with Broker(directory, policy=Policy(sync=sync)) as broker:
+    async with BrokerService(directory, policy=Policy(sync=sync)) as broker:
         pipe.send(broker.bind("tcp://127.0.0.1:*"))
         await asyncio.to_thread(pipe.recv)
         pipe.send(broker.syncs.count)

@@ -70,6 +70,12 @@ def store() -> None:
         assert '"s"' in zambezi("store", "list", f"{place}/store", "--json")
 
 
+def otel() -> None:
+    """A message has a traceparent; the SDK is the program's own choice."""
+    message = import_module("zambezi.zeps").Message(1, "k", b"hello", "s")
+    assert import_module("zambezi.zeps.tracing").Tracing().traceparent_of(message).startswith("00-")
+
+
 def plots() -> None:
     """The plots of pipelines have their package."""
     import_module("matplotlib")
@@ -91,6 +97,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "core": core,
     "console": console,
     "store": store,
+    "otel": otel,
     "plots": plots,
     "spark": spark,
     "connect": connect,

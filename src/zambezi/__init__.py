@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zambezi.zeps import Broker, Client
     from zambezi.zre import Node
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Broker", "Client", "Node", "PeerSocket", "ZambeziError", "__version__"]
 

@@ -12,12 +12,12 @@ import pytest
 from tests.zeps.serving import serving
 from zambezi import cli
 from zambezi.cli.bench import Result, percentile
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    with serving(tmp_path, Broker) as (broker, endpoint):
+    with serving(tmp_path, BrokerService) as (broker, endpoint):
         yield endpoint
         assert broker.engine.names() == []  # the streams of the runs are gone
 

@@ -14,8 +14,8 @@ import pytest
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi import cli
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.store.cluster import Cluster
@@ -28,7 +28,7 @@ pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[sto
 def endpoints(tmp_path: Path) -> Iterator[list[str]]:
     """Run two brokers with a stream, and yield the endpoint of the one that has it, and the other one."""
     store = StoreOptions(url=str(tmp_path / "store"), period=0.1)
-    make = partial(Broker, policy=Policy(sync="store"), store=store, scrub=0)
+    make = partial(BrokerService, policy=Policy(sync="store"), store=store, scrub=0)
     with serving(tmp_path / "a", make) as one, serving(tmp_path / "b", make) as two:
         pairs = [one, two]
         clusters = [_cluster_of(broker) for broker, _ in pairs]
@@ -43,7 +43,7 @@ def endpoints(tmp_path: Path) -> Iterator[list[str]]:
         yield [endpoint for _, endpoint in pairs]
 
 
-def _cluster_of(broker: Broker) -> Cluster:
+def _cluster_of(broker: BrokerService) -> Cluster:
     assert isinstance(broker.engine.store, Depot)
     return broker.engine.store.cluster
 
@@ -84,7 +84,7 @@ def test_brokers_and_owners_are_shown_at_every_broker(
 
 
 def test_a_broker_without_a_store_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(tmp_path / "data", Broker) as (_, endpoint):
+    with serving(tmp_path / "data", BrokerService) as (_, endpoint):
         assert cli.main(["brokers", "--endpoint", endpoint]) == 1
     assert "shares no object store" in capsys.readouterr().err
 

@@ -84,6 +84,11 @@ def test_damage_is_found(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_what_cannot_be_done_is_said(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list", tmp_path / "nothing") == 1
+    assert "there is no such directory" in capsys.readouterr().err
+    assert run("copy", tmp_path / "nothing", "--data", tmp_path / "no data") == 1
+    assert "is no data directory" in capsys.readouterr().err
+    assert not (tmp_path / "nothing").exists()
+    assert run("list", tmp_path) == 1
     assert "not the prefix of a store" in capsys.readouterr().err
     store = tmp_path / "store"
     run("copy", store, "prices", "--data", data)

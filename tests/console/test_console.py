@@ -1,6 +1,6 @@
 """The console's web server: its answers, its limits, and its metrics.
 
-It covers `console`, `guard`, `metrics` and `results`; `test_page` covers the page.
+It covers `console`, `guard` and `metrics`; `test_page` covers the page.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import Console, metrics, tail
 from zambezi.console.guard import Guard
 from zambezi.console.history import History
-from zambezi.console.results import latest_results
 from zambezi.console.tail import TAIL_BODY
 from zambezi.server import Server, state
 from zambezi.server.config import ConsoleConfig
@@ -350,15 +349,6 @@ async def test_the_error_for_a_port_in_use_says_what_to_do(tmp_path: Path) -> No
         server.config = taken
         with pytest.raises(ServerError, match="choose another port"):
             await Console(server).__aenter__()
-
-
-def test_results_skip_files_that_are_none(tmp_path: Path) -> None:
-    (tmp_path / "traffic.json").write_text('{"title": "Traffic", "columns": ["key"], "rows": [["a"]]}')
-    (tmp_path / "broken.json").write_text("{")
-    (tmp_path / "list.json").write_text("[]")
-    (result,) = latest_results(str(tmp_path))
-    assert (result["name"], result["title"]) == ("traffic", "Traffic")
-    assert latest_results("") == []
 
 
 @in_loop

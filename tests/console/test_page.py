@@ -19,6 +19,13 @@ from tests.server.test_server import config_for
 from zambezi.console import Console
 from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Server
+from zambezi.spark.lake.place import Place
+from zambezi.spark.pipelines.pipeline import Rows
+from zambezi.spark.pipelines.results import Result, save, save_plots
+from zambezi.spark.pipelines.verdict import Reason, Verdict
+from zambezi.spark.report.charts import Bar, Chart, Steps, distribution, matrix, strips, timeline
+from zambezi.spark.report.markup import Markup
+from zambezi.spark.report.page import Figure
 from zambezi.wire.text import as_text
 from zambezi.zeps.asyncio import Client
 from zambezi.zre.asyncio import Node
@@ -47,6 +54,26 @@ def console_with_token(server: Server) -> Console:
         server.config = config
 
 
+def write_results(directory: Path) -> None:
+    """Write results of pipelines: all kinds of plots, one that is none, and a file that is none."""
+    now = 1_700_049_600
+    reasons = [Reason("sensor-7", "silent", "sensor-7 was silent for 12 min"), Reason("x", "few", "x has few messages")]
+    heard = [Bar(now, now + 60), Bar(now + 300, now + 360)]
+    charts = [
+        strips({"readings": {1: 5.0, 7: 2.0}}, Steps(now, 60, 10), unknown=[4]),
+        timeline([("lamp", heard, "silent 12 min")], now, now + 600, {"plot": "heard"}),
+        distribution({-8: 3, -7: 5, 0: 1}, 8, {"median": 0.12}),
+        matrix({("lamp", "<b>hall"): 5, ("hall", "lamp"): 2}, "sender", "receiver", [("hall", "lamp")], "lost"),
+        Chart(Markup(), (), {"kind": "film"}),
+    ]
+    rows = Rows(["key", "of_all"], [[f"key-{number}", number] for number in range(20)], False, frozenset({"of_all"}))
+    place = Place(str(directory))
+    save([Result("traffic-keys", "Busy keys", rows, ("so far",))], Verdict.of("traffic", reasons), place)
+    save_plots([Figure(f"plot {number}", chart) for number, chart in enumerate(charts)], "traffic", place)
+    save([], Verdict("network-health", judged="2 nodes"), place)
+    (directory / "broken.json").write_text("{")
+
+
 class Shown:
     """A server with traffic, in a thread with its own event loop."""
 
@@ -70,9 +97,7 @@ class Shown:
             mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint="tcp://127.0.0.1:*"),
             zre=dataclasses.replace(config.zre, enabled=True, interface="lo", beacon_port=free_port()),
         )
-        rows = [[f"key-{number}", number] for number in range(20)]
-        result = {"title": "Traffic: busy keys", "columns": ["key", "of_all#"], "rows": rows, "notes": ["so far"]}
-        (self._path / "traffic.json").write_text(json.dumps(result))
+        write_results(self._path)
         async with (
             Server(config) as server,
             Console(server) as console,
@@ -321,18 +346,48 @@ def test_the_header_of_a_phone_is_low(page: Page) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_topics_and_results_are_shown(page: Page) -> None:
+def test_topics_are_shown(page: Page) -> None:
     page.keyboard.press("5")
     expect(page.locator("#topics-table")).to_contain_text("mcollective discovery")
+
+
+def test_pipelines_have_verdicts_plots_and_tables(page: Page) -> None:
     page.keyboard.press("8")
-    expect(page.locator("#results h2")).to_contain_text("Traffic")
-    expect(page.locator("#results h3")).to_have_text("busy keys")
-    expect(page.locator("#results th.n")).to_have_text("of all")
-    expect(page.locator("#results p")).to_contain_text("so far")
-    rows = page.locator("#results tbody tr")
-    expect(rows).to_have_count(8)
+    listed = page.locator("#pipeline-table tbody tr")
+    expect(listed).to_have_count(2)
+    expect(listed.first).to_contain_text("sensor-7 was silent for 12 min, and 1 more")  # the worst is first
+    expect(page.locator("#pipeline-problems")).to_contain_text("broken.json: is not JSON")
+    figures = page.locator("#pipeline-details figure")
+    expect(figures).to_have_count(5)
+    # Four kinds of plots, with an element for each value: a step without messages has none.
+    expect(figures.nth(0).locator("path.plot")).to_have_attribute("d", re.compile(r"^(M[^M]+z){2}$"))
+    expect(figures.nth(0).locator(".unknown")).to_have_count(1)
+    expect(figures.nth(1).locator("svg > .plot")).to_have_count(3)  # two bars, and the legend
+    expect(figures.nth(1)).to_contain_text("silent 12 min")
+    expect(figures.nth(2).locator(".plot")).to_have_count(3)
+    expect(figures.nth(2).locator(".limit")).to_have_count(1)
+    expect(figures.nth(3).locator(".plot")).to_have_count(2)
+    expect(figures.nth(3).locator(".framed")).to_have_count(1)
+    expect(figures.nth(3)).to_contain_text("<b>hall")
+    expect(figures.nth(4)).to_contain_text("the data of this plot is not understood")
+    table = page.locator("#pipeline-details .panel", has_text="Busy keys")
+    expect(table.locator("th.n")).to_have_text("of all")
+    expect(table.locator("tbody tr")).to_have_count(8)
     page.get_by_role("button", name="all 20 rows").click()
-    expect(rows).to_have_count(20)
+    expect(table.locator("tbody tr")).to_have_count(20)
+    page.get_by_role("button", name="network-health").click()
+    expect(page.locator("#pipeline-details h2")).to_contain_text("network-health")
+    expect(page.locator("#pipeline-details")).to_contain_text("--plots")
+
+
+def test_plots_fit_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 375, "height": 700})
+    page.goto(f"{page.url.split('#')[0]}#pipelines")
+    page.wait_for_selector(".drawing")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    widths = page.evaluate("[...document.querySelectorAll('.drawing')].map((one) => one.clientWidth)")
+    assert len(widths) == 4
+    assert max(widths) <= 375
 
 
 def test_the_page_can_be_used_with_the_keyboard_alone(page: Page) -> None:

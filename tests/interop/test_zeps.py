@@ -11,7 +11,7 @@ import zmq
 from tests.interop.libzmq import Theirs
 from tests.zeps.serving import serving
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.security import CurveServer
 
@@ -99,10 +99,10 @@ class Place:
 
 @pytest.fixture(params=["NULL", "CURVE"])
 def place(request: pytest.FixtureRequest, theirs: Theirs, tmp_path: Path) -> Iterator[Place]:
-    def make(path: Path) -> Broker:
+    def make(path: Path) -> BrokerService:
         if request.param == "NULL":
-            return Broker(path)
-        return Broker(
+            return BrokerService(path)
+        return BrokerService(
             path, security=CurveServer(SERVER_KEYS), authenticator=Authenticator(keys={"ann": CLIENT_KEYS.public})
         )
 

@@ -9,7 +9,7 @@ from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.mcollective.asyncio import Connector, Middleware
 from zambezi.mcollective.errors import Unconfirmed
 from zambezi.server.archive import StreamArchive
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zmtp import Backoff
 
 FASTEST = Backoff(0.0005, 0.005)
@@ -31,7 +31,7 @@ def kept(archive: StreamArchive) -> list[int]:
 @in_loop
 async def test_a_message_is_in_the_stream_at_most_once_and_reaches_a_follower_once(tmp_path: Path) -> None:
     """Confirmed messages are in the stream. For the others, `Unconfirmed` says that they may or may not be there."""
-    async with Broker(tmp_path, streams=["mcollective"], own=["mcollective"]) as broker:
+    async with BrokerService(tmp_path, streams=["mcollective"], own=["mcollective"]) as broker:
         archive = StreamArchive(broker.engine.find_or_make("mcollective"), ["jobs"])
         async with Middleware(archive=archive) as middleware:
             endpoint = middleware.bind("tcp://127.0.0.1:*")

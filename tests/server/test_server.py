@@ -223,7 +223,7 @@ async def test_sessions_are_kept_in_the_data_directory_unless_the_configuration_
 
 @in_loop
 async def test_the_scrub_reports_damage_as_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zeps.broker.broker.TICK", 0.01)
+    monkeypatch.setattr("zambezi.zeps.broker.service.TICK", 0.01)
     config = config_for(tmp_path, journal=JournalConfig(segment=64 << 10), scrub=1 << 20)
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
         for _ in range(3):

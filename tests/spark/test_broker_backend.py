@@ -23,7 +23,7 @@ from zambezi.spark.errors import ConnectionLost, Refused, Replaced, Trimmed, Van
 from zambezi.spark.options import BATCH, STREAM, Options
 from zambezi.spark.stream_reader import StreamReader
 from zambezi.spark.task_connection import TaskConnection
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.messages import Publish
 from zambezi.zmtp.keys import KeyPair
@@ -163,8 +163,8 @@ def test_a_generator_that_is_not_finished_leaves_no_answers_behind(endpoint: str
 def test_a_client_that_may_not_read_is_told(tmp_path: Path) -> None:
     write(tmp_path, "s", numbered(5))
 
-    def strict(path: Path) -> Broker:
-        return Broker(path, allow=lambda user, action, stream: action != "subscribe")
+    def strict(path: Path) -> BrokerService:
+        return BrokerService(path, allow=lambda user, action, stream: action != "subscribe")
 
     with serving(tmp_path, make=strict) as (_, bound):
         backend = broker_backend(bound)
@@ -259,8 +259,8 @@ def test_a_stream_that_is_replaced_while_the_broker_is_down(tmp_path: Path) -> N
 def test_an_encrypted_connection(tmp_path: Path) -> None:
     write(tmp_path, "s", numbered(95, size=300))
 
-    def secure(path: Path) -> Broker:
-        return Broker(path, security=CurveServer(SERVER))
+    def secure(path: Path) -> BrokerService:
+        return BrokerService(path, security=CurveServer(SERVER))
 
     with serving(tmp_path, make=secure) as (_, bound):
         backend = broker_backend(bound, security=CurveClient(SERVER.public))

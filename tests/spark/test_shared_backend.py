@@ -16,8 +16,8 @@ from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.spark.backend import SequenceRange
 from zambezi.spark.shared_backend import SharedBackend
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.store.stream_log import LogSettings
 from zambezi.zeps.sync import Client
@@ -34,7 +34,7 @@ class Brokers:
         store = StoreOptions(
             url=str(directory / "store"), log=LogSettings(commit=0.001), period=0.1, limit=10 * PATIENCE
         )
-        make = partial(Broker, policy=Policy(sync="store"), store=store, scrub=0)
+        make = partial(BrokerService, policy=Policy(sync="store"), store=store, scrub=0)
         self.stacks = [stack.enter_context(ExitStack()) for _ in range(2)]
         made = [one.enter_context(serving(directory / f"{at}", make)) for at, one in enumerate(self.stacks)]
         self.brokers = [broker for broker, _ in made]

@@ -25,8 +25,8 @@ from zambezi.spark.errors import ConnectionLost, NotRepeatable, OptionError, Ref
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.task_connection import TaskConnection
 from zambezi.spark.task_publisher import Digest, Task
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.journal import Store
 from zambezi.zeps.messages import Publish
 from zambezi.zmtp.security import Null
@@ -278,7 +278,7 @@ def test_a_task_that_was_thought_dead_is_fenced(endpoint: str) -> None:
 def test_a_row_that_the_broker_refuses_fails_every_attempt(tmp_path: Path) -> None:
     rows = numbered(10)
     rows[5] = ("k", b"x" * 30_000)
-    with serving(tmp_path, lambda path: Broker(path, limits=Limits(message=20_000))) as (_, bound):
+    with serving(tmp_path, lambda path: BrokerService(path, limits=Limits(message=20_000))) as (_, bound):
         for _ in range(3):
             with pytest.raises(Refused):
                 once(bound, batches(rows))

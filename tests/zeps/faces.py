@@ -24,7 +24,7 @@ import pytest
 from tests.zmtp.waiting import PATIENCE
 from zambezi.zeps import asyncio as asyncio_face
 from zambezi.zeps import sync
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zmtp import Backoff
 
 Connect: TypeAlias = Callable[..., asyncio_face.Client]
@@ -105,9 +105,9 @@ TCP = "tcp://127.0.0.1:*"
 @asynccontextmanager
 async def connected(
     path: Path, where: str = TCP, connect: Connect = asyncio_face.Client.connect
-) -> AsyncIterator[tuple[Broker, asyncio_face.Client]]:
+) -> AsyncIterator[tuple[BrokerService, asyncio_face.Client]]:
     """A broker, and a client of it."""
-    async with Broker(path) as broker:
+    async with BrokerService(path) as broker:
         endpoint = broker.bind(where)
         async with connect(endpoint, backoff=QUICK) as client:
             yield broker, client

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from tests.zmtp.waiting import PATIENCE
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.messages import (
     EXTENSIONS,
@@ -105,7 +105,7 @@ class Scripted:
             link.abort("cut by the test")
 
 
-def cut(broker: Broker, which: Callable[[Session], bool] = lambda _: True) -> int:
+def cut(broker: BrokerService, which: Callable[[Session], bool] = lambda _: True) -> int:
     """Abort connections of a real broker, and return how many."""
     found = [peer for peer, session in broker._sessions.items() if which(session)]
     for peer in found:
@@ -121,11 +121,11 @@ class Serving:
         self.endpoint = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
-        self._broker: Broker | None = None
+        self._broker: BrokerService | None = None
 
     def __enter__(self) -> Self:
         async def start() -> None:
-            self._broker = Broker(self._path)
+            self._broker = BrokerService(self._path)
             self.endpoint = self._broker.bind("tcp://127.0.0.1:*")
 
         self._thread.start()

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.zmtp.waiting import PATIENCE
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 
 
 @contextmanager
 def serving(
-    path: Path, make: Callable[[Path], Broker] = Broker, endpoint: str = "tcp://127.0.0.1:*"
-) -> Iterator[tuple[Broker, str]]:
+    path: Path, make: Callable[[Path], BrokerService] = BrokerService, endpoint: str = "tcp://127.0.0.1:*"
+) -> Iterator[tuple[BrokerService, str]]:
     """Run a broker, and yield it with its endpoint."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="broker", daemon=True)
     thread.start()
 
-    async def start() -> tuple[Broker, str]:
+    async def start() -> tuple[BrokerService, str]:
         broker = make(path)
         return broker, broker.bind(endpoint)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -57,7 +57,9 @@ def never_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
 class Stage:
     """An engine over journals in a directory."""
 
-    def __init__(self, path: Path, *, policy: Policy | None = None, **options: Unpack[BrokerArguments]) -> None:
+    def __init__(
+        self, path: Path, *, policy: Policy | None = None, own: Sequence[str] = (), **options: Unpack[BrokerArguments]
+    ) -> None:
         self.now = 1_700_000_000.0
         self._soon: deque[Callable[[], object]] = deque()
         self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
@@ -69,7 +71,7 @@ class Stage:
         self._jobs: deque[Callable[[], object]] = deque()
         self.long_jobs: deque[Callable[[], object]] = deque()  # the slow disk does them after the others
         self.store = Store(path, policy=policy or Policy(sync="never"))
-        self.engine = Engine(self.store, BrokerOptions(**options), self)
+        self.engine = Engine(self.store, BrokerOptions(own=own, **options), self)
 
     # Calls from the engine
 

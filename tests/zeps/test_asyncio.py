@@ -15,7 +15,7 @@ from tests.zeps.scripted import cut
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS, guard
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client, Stream, Subscription
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import BrokerError, ClientClosed, JournalFull, QueueFull, TimedOut, ZepsError
 from zambezi.zeps.journal import Journal
 from zambezi.zmtp import CurveClient, CurveServer
@@ -56,7 +56,7 @@ async def test_published_messages_are_read(connect: Connect, where: str, tmp_pat
 
 @in_loop
 async def test_published_messages_are_read_over_curve(tmp_path: Path) -> None:
-    async with Broker(tmp_path, security=CurveServer(SERVER_KEYS), authenticator=guard("CURVE")) as broker:
+    async with BrokerService(tmp_path, security=CurveServer(SERVER_KEYS), authenticator=guard("CURVE")) as broker:
         endpoint = broker.bind(TCP)
         security = CurveClient(SERVER_KEYS.public, CLIENT_KEYS)
         async with Client.connect(endpoint, security=security) as client:
@@ -183,7 +183,7 @@ async def test_a_subscriber_misses_nothing_when_its_connections_break(
 @both_faces
 @in_loop
 async def test_a_broker_that_is_restarted_is_found_again(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         client = connect(endpoint, backoff=QUICK)
         stream = client.stream("s")
@@ -199,7 +199,7 @@ async def test_a_broker_that_is_restarted_is_found_again(connect: Connect, tmp_p
         with pytest.raises(TimedOut, match="not connected to") as caught:
             await stream.flush(0.02)
         problem = str(caught.value)
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         broker.bind(endpoint)
         await stream.flush(PATIENCE)
         found = [int((await subscription.recv(PATIENCE)).body) for _ in range(300)]
@@ -224,7 +224,7 @@ async def test_a_broker_that_moves_is_followed(connect: Connect, tmp_path: Path)
         with pytest.raises(TimedOut, match="no broker was found"):
             await stream.flush(0.01)
         for number in range(2):
-            async with Broker(tmp_path) as broker:
+            async with BrokerService(tmp_path) as broker:
                 services.clear()
                 services[uuid4()] = broker.bind(TCP)
                 await stream.publish("k", b"1")
@@ -234,7 +234,7 @@ async def test_a_broker_that_moves_is_followed(connect: Connect, tmp_path: Path)
 
 @in_loop
 async def test_an_endpoint_may_be_awaited(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
 
         async def find() -> str:
@@ -279,7 +279,7 @@ async def test_information_about_the_broker(connect: Connect, tmp_path: Path) ->
 @both_faces
 @in_loop
 async def test_at_the_bound_a_publisher_waits_for_a_broker(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
     async with connect(endpoint, bound=1000, backoff=QUICK) as client:
         stream = client.stream("s")
@@ -291,7 +291,7 @@ async def test_at_the_bound_a_publisher_waits_for_a_broker(connect: Connect, tmp
         waiting = asyncio.create_task(stream.publish("k", bytes(500)))
         await asyncio.sleep(0)
         assert not waiting.done()
-        async with Broker(tmp_path) as broker:
+        async with BrokerService(tmp_path) as broker:
             broker.bind(endpoint)
             await waiting
             await stream.flush(PATIENCE)
@@ -344,7 +344,7 @@ async def test_a_publish_that_is_cancelled_at_the_bound_has_published_nothing() 
 @both_faces
 @in_loop
 async def test_close_waits_for_confirmations(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         async with connect(broker.bind(TCP)) as client:
             stream = client.stream("s")
             for number in range(5000):

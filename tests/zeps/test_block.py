@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 from tests.effort import cases
 from zambezi.wire import WireError
 from zambezi.zeps import layout
-from zambezi.zeps.block import Block, Place, deliver, end_of_publishes, message_at, starts_and_keys, walk_messages
+from zambezi.zeps.block import (
+    Block,
+    Place,
+    deliver,
+    end_of_publishes,
+    is_publish_run,
+    message_at,
+    starts_and_keys,
+    walk_messages,
+)
 from zambezi.zeps.layout import frame_header
 from zambezi.zeps.messages import Deliver, Mark, Publish, Zeps
 from zambezi.zmtp.frames import encode
+from zambezi.zmtp.runs import Run, find_run
 
 # Bodies and keys that look like headers, signatures and lengths.
 LOOKALIKES = [
@@ -233,6 +243,56 @@ def test_many_other_messages_between_publishes_cost_no_more_than_they_are() -> N
 def test_published_and_a_table_of_anything(row: bytes, count: int) -> None:
     for frame in (row, layout.PUBLISH + row, layout.PUBLISH + bytes(1) + len(row).to_bytes(4) + row):
         assert end_of_publishes([frame] * count) == (count if by_grammar(frame) else 0)
+
+
+@pytest.mark.parametrize("size", [0, 100, 222, 230, 300, 1000])  # short and long rows, and those that are not all cut
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+def test_rows_of_one_size_are_found_and_selected(size: int, step: int) -> None:
+    frames = [Publish(f"k{number:03}", bytes((number,)) * size).encode()[0] for number in range(200)]
+    made = deliver(frames, 7)
+    block = Block(made.first, made.last, made.count, made.octets, made.credit)  # as it is read from a journal
+    assert block.starts == range(0, len(made.octets) + 1, len(made.octets) // 200)
+    assert block.keys == [f"k{number:03}".encode() for number in range(200)]
+    chosen = block.select(range(0, 200, step))
+    assert chosen.bodies == made.bodies[::step]
+    assert chosen.credit == sum(map(len, chosen.bodies))
+
+
+def test_a_row_with_another_length_of_its_key_is_found() -> None:
+    keys = ["key"] * 20 + ["longer"] + ["key"] * 20
+    made = deliver([Publish(key, bytes(20 - len(key))).encode()[0] for key in keys], 1)
+    assert Block(1, 41, 41, made.octets, made.credit).keys == [key.encode() for key in keys]
+
+
+def run_of(frames: list[bytes]) -> Run:
+    octets = b"".join([layout.frame_header(len(frame)) + frame for frame in frames])
+    run = find_run(octets, 0, len(octets))
+    assert run is not None
+    return run
+
+
+@settings(max_examples=cases(75))
+@given(st.binary(max_size=300), st.integers(16, 40))
+def test_a_run_of_anything_is_a_run_of_publishes_by_the_grammar(row: bytes, count: int) -> None:
+    for frame in (row, layout.PUBLISH + row, layout.PUBLISH + bytes(1) + len(row).to_bytes(4) + row):
+        assert is_publish_run(run_of([frame] * count)) == by_grammar(frame)
+
+
+@pytest.mark.parametrize("size", [20, 1000])
+def test_one_byte_that_differs_is_seen_in_a_run_of_publishes(size: int) -> None:
+    frame = Publish("key", bytes(size)).encode()[0]
+    for place in range(20):
+        other = frame[:place] + bytes((frame[place] ^ 1,)) + frame[place + 1 :]
+        accepted = is_publish_run(run_of([*[frame] * 20, other, *[frame] * 20]))
+        assert not accepted or by_grammar(other)
+        assert accepted == (4 <= place < 7 or place >= 11)  # in the key, or in the body
+
+
+def test_messages_that_are_known_to_have_one_size_become_the_same_block() -> None:
+    frames = [Publish(f"k{number:02}", b"body").encode()[0] for number in range(40)]
+    for count in (1, 2, 15, 16, 40):
+        alike, checked = deliver(frames[:count], 250, True), deliver(frames[:count], 250)
+        assert (alike.octets, alike.credit, alike.last) == (checked.octets, checked.credit, checked.last)
 
 
 def measured(octets: bytes, position: int, end: int) -> Place | None:

@@ -12,7 +12,7 @@ import pytest
 from tests.zeps.faces import QUICK, TCP, Connect, both_faces
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import BrokerError
 from zambezi.zeps.journal import Policy
 
@@ -22,7 +22,7 @@ COUNT = 100
 @asynccontextmanager
 async def compacted(path: Path, connect: Connect) -> AsyncIterator[tuple[Client, list[int]]]:
     """Yield a client of a broker that has compacted a stream, and the sequences that are left."""
-    async with Broker(path, policy=Policy(sync="never", segment=400)) as broker:
+    async with BrokerService(path, policy=Policy(sync="never", segment=400)) as broker:
         endpoint = broker.bind(TCP)
         async with connect(endpoint, backoff=QUICK) as client:
             await client.create("s", compact=True, timeout=PATIENCE)

@@ -19,7 +19,7 @@ from tests.zeps.scripted import Serving, cut
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream, Subscription
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import BrokerError, ClientClosed, Incarnation, ReaderTaken, TimedOut, ZepsError
 from zambezi.zeps.journal.positions import READER, Position
 
@@ -356,7 +356,7 @@ async def test_arguments_that_are_not_valid(tmp_path: Path, connect: Connect) ->
 @both_faces
 @in_loop
 async def test_close_says_that_acknowledgements_are_not_confirmed(tmp_path: Path, connect: Connect) -> None:
-    async with Broker(tmp_path) as broker, connect(broker.bind(TCP), backoff=QUICK, linger=0.01) as client:
+    async with BrokerService(tmp_path) as broker, connect(broker.bind(TCP), backoff=QUICK, linger=0.01) as client:
         stream = client.stream("s")
         await fill(stream, 3)
         subscription = stream.subscribe(name="billing", since="earliest")

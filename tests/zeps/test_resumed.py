@@ -13,8 +13,8 @@ from tests.zeps.scripted import Scripted, cut
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps import messages
 from zambezi.zeps.asyncio import Stream
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.client import publisher_connection
 from zambezi.zeps.errors import BrokerError, Fenced, TimedOut, ZepsError
@@ -44,7 +44,7 @@ async def kept(connect: Connect, endpoint: str) -> list[int]:
 @both_faces
 @in_loop
 async def test_a_publisher_with_a_name_goes_on_where_it_was(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         for life in range(3):
             async with connect(endpoint, backoff=QUICK) as client:
@@ -60,7 +60,7 @@ async def test_a_publisher_with_a_name_goes_on_where_it_was(connect: Connect, tm
 @in_loop
 async def test_a_restarted_broker_knows_the_publisher(connect: Connect, tmp_path: Path) -> None:
     for life in range(3):
-        async with Broker(tmp_path) as broker:
+        async with BrokerService(tmp_path) as broker:
             endpoint = broker.bind(TCP)
             async with connect(endpoint) as client:
                 stream = client.stream("s", publisher=NAME)
@@ -72,7 +72,7 @@ async def test_a_restarted_broker_knows_the_publisher(connect: Connect, tmp_path
 @both_faces
 @in_loop
 async def test_names_and_streams_are_counted_apart(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker, connect(broker.bind(TCP)) as client:
+    async with BrokerService(tmp_path) as broker, connect(broker.bind(TCP)) as client:
         await publish(client.stream("s", publisher="a"), 0, 7)
         async with connect(client._locate() or "") as other:
             assert await other.stream("s", publisher="b").resumed(PATIENCE) == 0
@@ -83,7 +83,7 @@ async def test_names_and_streams_are_counted_apart(connect: Connect, tmp_path: P
 @both_faces
 @in_loop
 async def test_messages_that_the_broker_refuses_count(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path, limits=Limits(message=300)) as broker:
+    async with BrokerService(tmp_path, limits=Limits(message=300)) as broker:
         endpoint = broker.bind(TCP)
         for start in (0, 4):
             async with connect(endpoint) as client:
@@ -100,7 +100,7 @@ async def test_messages_that_the_broker_refuses_count(connect: Connect, tmp_path
 @both_faces
 @in_loop
 async def test_an_empty_name_is_an_error(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker, connect(broker.bind(TCP)) as client:
+    async with BrokerService(tmp_path) as broker, connect(broker.bind(TCP)) as client:
         with pytest.raises(ZepsError, match="must be text, and not empty"):
             client.stream("s", publisher="")
 
@@ -126,7 +126,7 @@ async def flush_for_ever(stream: Stream) -> None:
 @both_faces
 @in_loop
 async def test_the_older_of_two_programs_with_one_name_is_fenced(connect: Connect, tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         old = connect(endpoint, backoff=QUICK)
         older = old.stream("s", publisher=NAME)
@@ -157,7 +157,7 @@ async def test_the_older_of_two_programs_with_one_name_is_fenced(connect: Connec
 @in_loop
 async def test_messages_that_a_fenced_program_has_buffered_are_not_published(connect: Connect, tmp_path: Path) -> None:
     """The old program was disconnected, and buffers messages, while the new one takes over."""
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         reachable = [endpoint]
         old = connect(lambda: reachable[0], backoff=QUICK)
@@ -301,7 +301,7 @@ async def test_each_message_is_in_the_stream_once_over_hundreds_of_broken_connec
     connect: Connect, tmp_path: Path
 ) -> None:
     cuts = 0
-    async with Broker(tmp_path) as broker, connect(broker.bind(TCP), backoff=FASTEST) as client:
+    async with BrokerService(tmp_path) as broker, connect(broker.bind(TCP), backoff=FASTEST) as client:
         stream = client.stream("s", bound=4000)
 
         def publishes(session: Session) -> bool:

@@ -12,8 +12,8 @@ from tests.zeps.faces import QUICK, TCP, Connect, both_faces, connected, fill
 from tests.zeps.scripted import cut
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client, Subscription
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.group_member import Member
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.directory import ReaderInfo
 from zambezi.zeps.errors import BrokerError, ClientClosed, ZepsError
 from zambezi.zeps.letters import Letter
@@ -68,7 +68,7 @@ async def test_messages_have_their_times_also_when_they_come_again(tmp_path: Pat
             ]
 
 
-def members(broker: Broker) -> list[Member]:
+def members(broker: BrokerService) -> list[Member]:
     stream = broker.engine.find("s")
     assert stream is not None
     found = stream.groups._active.get("workers")
@@ -253,7 +253,7 @@ async def test_nothing_that_was_confirmed_comes_again_after_the_kill_of_the_brok
 
 @in_loop
 async def test_acknowledgements_that_a_lost_connection_takes_with_it_are_not_confirmed(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker, Client.connect(broker.bind(TCP), backoff=QUICK) as client:
+    async with BrokerService(tmp_path) as broker, Client.connect(broker.bind(TCP), backoff=QUICK) as client:
         stream = client.stream("s")
         await fill(stream, 3)
         async with stream.subscribe(shared="workers", since="earliest", ack="manual") as subscription:
@@ -267,8 +267,8 @@ async def test_acknowledgements_that_a_lost_connection_takes_with_it_are_not_con
 
 @in_loop
 async def test_a_broker_without_the_extension_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zeps.broker.broker.EXTENDED", ("something-else",))
-    async with Broker(tmp_path) as broker, Client.connect(broker.bind(TCP)) as client:
+    monkeypatch.setattr("zambezi.zeps.broker.service.EXTENDED", ("something-else",))
+    async with BrokerService(tmp_path) as broker, Client.connect(broker.bind(TCP)) as client:
         with pytest.raises(BrokerError, match="has no shared readers"):
             async with client.stream("s").subscribe(shared="workers"):
                 pass

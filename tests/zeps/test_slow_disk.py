@@ -13,8 +13,9 @@ from tests.zeps.speaker import Speaker
 from tests.zeps.stage import PLENTY, Stage
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Policy, Store
@@ -63,7 +64,7 @@ class Gate:
 
 @in_loop
 async def test_a_stream_is_made_by_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as busy, Speaker(endpoint) as new:
             await busy.attach("busy", PLENTY)
@@ -91,7 +92,7 @@ def test_an_idle_stream_is_woken_by_another_thread(tmp_path: Path, monkeypatch: 
     @in_loop
     async def story() -> None:
         policy = Policy(sync=sync)  # type: ignore[arg-type]
-        async with Broker(tmp_path, policy=policy, streams=["busy", "idle"]) as broker:
+        async with BrokerService(tmp_path, policy=policy, streams=["busy", "idle"]) as broker:
             endpoint = broker.bind(TCP)
             async with Speaker(endpoint) as busy, Speaker(endpoint) as idle, Speaker(endpoint) as reader:
                 await busy.attach("busy")
@@ -127,7 +128,7 @@ async def test_messages_for_an_idle_stream_survive_the_close_of_the_broker(
 ) -> None:
     gate = Gate(monkeypatch)
     gate.opened.set()
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         gate.opened.clear()
         with Stranger.calling(broker.bind(TCP)) as stranger:
             words: list[Zeps] = [Attach("new"), *[Publish("k", b"")] * 3]
@@ -167,7 +168,7 @@ def test_messages_of_a_client_wait_until_its_stream_is_created(stage: Stage) -> 
 
 def test_several_frames_in_one_message_are_answered_in_their_order(stage: Stage) -> None:
     client = stage.client("new")
-    client.session.receive_multipart()
+    client.session.receive([MULTIPART])
     client.send(Ping())
     stage.let_disk_work()
     client.read()

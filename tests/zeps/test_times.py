@@ -21,8 +21,8 @@ from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS, guard
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client as AsyncioClient
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker import cursor as cursors
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.client.batch import Message
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import StreamInfo, microseconds_of
@@ -271,7 +271,7 @@ async def test_times_across_replay_live_messages_and_broken_connections(
 
 @in_loop
 async def test_times_over_curve(tmp_path: Path) -> None:
-    async with Broker(tmp_path, security=CurveServer(SERVER_KEYS), authenticator=guard("CURVE")) as broker:
+    async with BrokerService(tmp_path, security=CurveServer(SERVER_KEYS), authenticator=guard("CURVE")) as broker:
         endpoint = broker.bind(TCP)
         security = CurveClient(SERVER_KEYS.public, CLIENT_KEYS)
         async with AsyncioClient.connect(endpoint, security=security) as client:

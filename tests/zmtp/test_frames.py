@@ -18,7 +18,6 @@ from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import (
     COMMAND,
     FRAME_COST,
-    LONG,
     MORE,
     Assembler,
     Batch,
@@ -33,6 +32,7 @@ from zambezi.zmtp.frames import (
     size_of,
     wire_size,
 )
+from zambezi.zmtp.runs import LONG
 
 LIMIT = 1 << 20
 EDGES = (0, 1, 2, 3, 254, 255, 256, 257, 65536)

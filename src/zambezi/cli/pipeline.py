@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from zambezi.spark.pipelines import Progress, Run
     from zambezi.spark.pipelines.results import Result
     from zambezi.spark.pipelines.verdict import Verdict
+    from zambezi.spark.report.page import Figure
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -191,6 +192,9 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--report", metavar="FILE", help="write a report with charts to one HTML file, which needs no other file"
     )
+    options.add_argument(
+        "--plots", action="store_true", help="compute the plots for the console, too (--report does so as well)"
+    )
     options.add_argument("--csv", metavar="DIR", help="write all rows of each report to a CSV file in a directory")
     options.add_argument("--json", action="store_true", help="print the verdict and the reports as JSON")
     options.add_argument(
@@ -264,6 +268,7 @@ def _check(arguments: argparse.Namespace) -> None:
             "--json": arguments.json,
             "--csv": arguments.csv,
             "--report": arguments.report,
+            "--plots": arguments.plots,
         }
     else:
         wanted = {"--out": arguments.out}
@@ -383,7 +388,7 @@ class _Session:
     def _report(self, *, final: bool) -> int:
         """Save the results, publish them if asked to, and print them at the end. Return the exit status."""
         from zambezi.spark.pipelines.files import write_csv  # noqa: PLC0415
-        from zambezi.spark.pipelines.results import compute, publish_reports, save, with_verdict  # noqa: PLC0415
+        from zambezi.spark.pipelines.results import compute, publish_reports, save, save_plots  # noqa: PLC0415
         from zambezi.spark.pipelines.verdict import publish_alarms  # noqa: PLC0415
 
         arguments, work = self._arguments, self._work
@@ -391,13 +396,16 @@ class _Session:
             reports = work.reports()
             results = compute(reports)
             verdict = work.judge(results)
-            save(with_verdict(results, verdict), self._results)
+            save(results, verdict, self._results)
             if arguments.publish:
                 publish_alarms(verdict, sink_options(arguments, arguments.publish), table=str(work.place))
             if arguments.csv:
                 write_csv(reports, arguments.csv)
+            if arguments.report or arguments.plots:
+                figures = work.figures()
+                save_plots(figures, work.pipeline.name, self._results)
             if arguments.report:
-                self._write_page(results, verdict)
+                self._write_page(results, verdict, figures)
             if arguments.publish_reports:
                 publish_reports(reports, sink_options(arguments, arguments.publish_reports))
         finally:
@@ -406,7 +414,7 @@ class _Session:
             self._print(results, verdict)
         return verdict.status
 
-    def _write_page(self, results: list[Result], verdict: Verdict) -> None:
+    def _write_page(self, results: list[Result], verdict: Verdict, figures: Sequence[Figure]) -> None:
         from zambezi.spark.pipelines.files import write_page  # noqa: PLC0415
 
         arguments, work = self._arguments, self._work
@@ -420,7 +428,7 @@ class _Session:
         directory, end = (arguments.csv, "csv") if arguments.csv else (str(self._results), "json")
         files = {one.name: f"{directory}/{one.name}.{end}" for one in results}
         told = {name: value for name, value in about.items() if value}
-        write_page(arguments.report, results, verdict, work.figures(), told, files, store_options(arguments))
+        write_page(arguments.report, results, verdict, figures, told, files, store_options(arguments))
 
     def _print(self, results: list[Result], verdict: Verdict) -> None:
         places = {"table": str(self._work.place), "results": str(self._results)}

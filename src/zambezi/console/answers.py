@@ -16,6 +16,7 @@ from aiohttp import web
 
 FRESH: Final = 0.5  # seconds for which the same answer serves all requests
 PIECE: Final = 32 * 1024  # bytes
+JSON: Final = "application/json; charset=utf-8"
 
 
 def _escape_byte(error: UnicodeError) -> tuple[str, int]:
@@ -39,7 +40,7 @@ def encode(value: Any) -> bytes:
 class Answer:
     """An answer that is built when it is asked for, and kept for a moment."""
 
-    def __init__(self, build: Callable[[], bytes], kind: str = "application/json; charset=utf-8") -> None:
+    def __init__(self, build: Callable[[], bytes], kind: str = JSON) -> None:
         self._build = build
         self._kind = kind
         self._content = b""
@@ -55,14 +56,18 @@ class Answer:
 
     async def send(self, request: web.Request) -> web.StreamResponse:
         """Send the answer as fast as the client reads it."""
-        content = self.content()
-        response = web.StreamResponse(headers={"Content-Type": self._kind, "Content-Length": str(len(content))})
-        await response.prepare(request)
-        if request.method != "HEAD":
-            for piece in pieces(content):
-                await response.write(piece)
-        await response.write_eof()
-        return response
+        return await send(request, self.content(), self._kind)
+
+
+async def send(request: web.Request, content: bytes, kind: str = JSON) -> web.StreamResponse:
+    """Send a content as fast as the client reads it."""
+    response = web.StreamResponse(headers={"Content-Type": kind, "Content-Length": str(len(content))})
+    await response.prepare(request)
+    if request.method != "HEAD":
+        for piece in pieces(content):
+            await response.write(piece)
+    await response.write_eof()
+    return response
 
 
 def pieces(content: bytes) -> Iterator[memoryview]:

@@ -10,7 +10,7 @@
     /api/keys      the keys that the latest messages of a stream have most: ?id=
     /api/order     POST: publish a message, or create, edit, trim or delete a stream; see `orders`
     /api/log       the latest logs of the mesh
-    /api/results   the latest results of the pipelines
+    /api/results   the verdicts of the pipelines, and the latest results of one: ?pipeline=
     /metrics       for Prometheus
     /healthz       200 while the process lives
     /readyz        200 while every service can do its work; 503 and the reasons if one cannot
@@ -48,7 +48,7 @@ from zambezi.console.live import Differences
 from zambezi.console.logbook import Logbook
 from zambezi.console.metrics import CONTENT_TYPE, exposition
 from zambezi.console.orders import Orders
-from zambezi.console.results import latest_results
+from zambezi.console.results import Results
 from zambezi.console.tables import LookError
 from zambezi.console.tail import Tails
 from zambezi.server.errors import SettingError
@@ -91,7 +91,7 @@ class Console:
                 web.get("/api/keys", self._keys),
                 web.post("/api/order", self._orders.handle),
                 web.get("/api/log", Answer(lambda: encode(recent_logs(server))).send),
-                web.get("/api/results", Answer(lambda: encode(latest_results(self._config.results))).send),
+                web.get("/api/results", Results(self._config.results).handle),
                 web.get(METRICS, Answer(self._metrics, CONTENT_TYPE).send),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),

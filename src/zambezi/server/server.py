@@ -29,9 +29,9 @@ from zambezi.server.mirrors import ServerMirror, mirrors_of
 from zambezi.server.process import DiskSpace, LoopLag, SyncLatency, raise_descriptor_limit
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
@@ -63,7 +63,7 @@ class Server:
         self.endpoints: dict[str, str] = {}  # the bound endpoint of each service
         self._groups: dict[str, str] = {}  # the multicast groups since the start, by the name of the stream
         self.rules = Rules(self.config.rules, own=self.config.own_streams)
-        self.broker: Broker | None = None
+        self.broker: BrokerService | None = None
         self.mirrors: list[ServerMirror] = []
         self.middleware: Middleware | None = None
         self.node: Node | None = None
@@ -108,7 +108,7 @@ class Server:
     async def _start_zeps(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
         zeps = self.config.zeps
         self._groups = {name: one.multicast for name, one in zeps.streams.items() if one.multicast}
-        broker = Broker(
+        broker = BrokerService(
             self._data(),
             policy=policy_of(zeps.journal),
             security=keys.security if keys else None,

@@ -30,7 +30,7 @@ from zambezi.zre.peer_info import PeerInfo
 
 if TYPE_CHECKING:
     from zambezi.server.server import Server
-    from zambezi.zeps.broker import Broker
+    from zambezi.zeps.broker.service import BrokerService
 
 ROWS: Final = 1000  # streams, clients, topics, peers
 READERS: Final = 10  # named readers of a stream, and groups, up to which each has series of its own
@@ -172,7 +172,7 @@ def stream_row(stream: BrokerStream) -> dict[str, Any]:
     }
 
 
-def elsewhere_of(broker: Broker) -> list[dict[str, object]]:
+def elsewhere_of(broker: BrokerService) -> list[dict[str, object]]:
     """Return the streams of the object store that are not here, and their brokers."""
     seeking = broker.engine.seeking
     return [row for _, row in seeking.streams()[:ROWS]] if seeking is not None else []

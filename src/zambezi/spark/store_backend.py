@@ -71,7 +71,7 @@ class StoreBackend:
         self._fetchers = ThreadPoolExecutor(_AHEAD, "zambezi-spark-store")
         self._readers: dict[str, tuple[StoredStream, LogReader]] = {}
         with _translated():
-            self._store = ObjectStore(url, options)
+            self._store = ObjectStore(url, options, create=False)
             self._run(check_format(create=False))
 
     def _run(self, procedure: Procedure[T]) -> T:

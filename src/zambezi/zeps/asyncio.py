@@ -92,15 +92,16 @@ class Client(Administration):
     The client connects in the background, once for each stream that it publishes to and for each subscription, and
     connects again whenever a connection is lost. The options of `connect`, all by keyword:
 
-    security    NULL by default, or `CurveClient`
-    heartbeat   ZMTP's: it notices a broker that is gone without closing the connection
-    backoff     the pauses between attempts to connect
-    bound       bytes that are published and not confirmed, for each stream
-    on_full     what `publish` does at that bound: "wait", "raise" or "drop-oldest"
-    largest     bytes of a message
-    window      bytes that are received and not read, for each subscription
-    linger      seconds that `close` waits for confirmations
-    group_key   the key of sealed multicast groups
+        security    NULL by default, or `CurveClient`
+        heartbeat   ZMTP's: it notices a broker that is gone without closing the connection
+        backoff     the pauses between attempts to connect
+        bound       bytes that are published and not confirmed, for each stream
+        on_full     what `publish` does at that bound: "wait", "raise" or "drop-oldest"
+        largest     bytes of a message
+        window      bytes that are received and not read, for each subscription
+        linger      seconds that `close` waits for confirmations
+        group_key   the key of sealed multicast groups
+        tracing     a `zambezi.zeps.tracing.Tracing`: spans by OpenTelemetry; None by default
     """
 
     def __init__(self, endpoint: AwaitableEndpoint, **options: Unpack[ClientArguments]) -> None:
@@ -220,7 +221,9 @@ class Stream:
             options.get("on_full", defaults.on_full),
             defaults.largest,
         )
-        self._post = self._engine.post
+        self._tracing = defaults.tracing
+        post = self._engine.post
+        self._post = post if self._tracing is None else self._tracing.wrap_post(name, post)
         self._waiter = Waiter(timed_out=TimedOut)
         self._connection: PublisherConnection | None = None
         self._turns = 0
@@ -259,6 +262,8 @@ class Stream:
         """Publish many messages, each a key and a body. Much faster per message than `publish`."""
         given = as_items(items)
         connection = self._waiter.call(self._publisher)
+        if self._tracing is not None:
+            self._tracing.note_published(self.name, given)
         done = 0
         while done < len(given):
             attempt = partial(go_on, connection.publish_many, given, done)

@@ -35,8 +35,11 @@ from zambezi.zeps.layout import (
     SHORT,
     frame_header,
 )
+from zambezi.zmtp.runs import Run, cut_rows, find_run
 
 _TABLE: Final = 16  # a table with fewer rows is not worth the check
+_MANY: Final = 4  # if one of so many rows is selected, it is faster to cut all of them,
+_SHORT_ROW: Final = 512  # unless rows have more bytes than this
 
 _OCTETS: Final = [bytes((value,)) for value in range(256)]
 _CYCLE: Final = bytes(range(256))
@@ -125,7 +128,11 @@ class Block:
         octets = self.octets
         if isinstance(starts, range):  # all messages have one size
             stride = starts.step
-            picked = b"".join([octets[place : place + stride] for place in [index * stride for index in indices]])
+            if len(indices) * _MANY < self.count or stride > _SHORT_ROW:
+                rows = [octets[place : place + stride] for place in [index * stride for index in indices]]
+            else:
+                rows = list(map(cut_rows(octets, 0, stride, stride, self.count).__getitem__, indices))
+            picked = b"".join(rows)
             heads = len(indices) * (LONG if octets[0] == LONG_FLAG else SHORT)
             return Block(self.first, self.last, len(indices), picked, len(picked) - heads, stride)
         chosen = [octets[starts[index] : starts[index + 1]] for index in indices]
@@ -187,6 +194,18 @@ def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
     return min(start, count)
 
 
+def is_publish_run(run: Run) -> bool:
+    """Return whether all frames of a run are valid PUBLISH messages, with keys of one length."""
+    size = run.size
+    if size < PUBLISH_LEAST:
+        return False
+    head = run.first(0, PUBLISH_KEY)
+    after = PUBLISH_KEY + head[3]
+    if head[:3] != PUBLISH or after + 4 > size:
+        return False
+    return run.has(0, head) and run.has(after, BODY_LENGTH.pack(size - after - 4))
+
+
 def is_valid_publish(frame: bytes) -> bool:
     """Return whether a frame is a valid PUBLISH."""
     if len(frame) < PUBLISH_LEAST or frame[:3] != PUBLISH:
@@ -221,14 +240,17 @@ def _is_publish_table(frames: Sequence[bytes], size: int) -> bool:
     return all(octets[column::size].count(value) == count for column, value in columns)
 
 
-def deliver(frames: Sequence[bytes], first: int) -> Block:
-    """Return a block of DELIVER messages for PUBLISH messages that `end_of_publishes` found valid. (ZEP-05)"""
+def deliver(frames: Sequence[bytes], first: int, alike: bool = False) -> Block:
+    """Return a block of DELIVER messages for PUBLISH messages that were found valid. (ZEP-05)
+
+    `alike` says that all of them are known to have one size.
+    """
     size = len(frames[0])
     count = len(frames)
     if count == 1:
         return Block(first, first, 1, _HEADS[size] + SEQUENCE.pack(first) + frames[0][3:], size + GROWTH)
-    credit = sum(map(len, frames)) + GROWTH * count
-    alike = count >= _TABLE and credit == count * (size + GROWTH) and set(map(len, frames)) == {size}
+    alike = count >= _TABLE and (alike or set(map(len, frames)) == {size})
+    credit = (count * size if alike else sum(map(len, frames))) + GROWTH * count
     octets = _deliver_table(frames, first, size) if alike else _deliver_each(frames, first)
     return Block(first, first + count - 1, count, octets, credit, len(octets) // count if alike else 0)
 
@@ -313,11 +335,11 @@ def starts_and_keys(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
     end = len(octets)
     if not end:
         return [0], []
-    starts = _equal_starts(octets) if octets[0] == 0 else None
-    if starts is not None:
-        key = SHORT + DELIVER_KEY
-        stop = key + octets[key - 1]
-        return starts, [octets[start + key : start + stop] for start in starts[:-1]]
+    run = find_run(octets, 0, end)
+    if run is not None and run.octets == end and run.has(0, DELIVER):
+        length = run.first(DELIVER_KEY - 1, DELIVER_KEY)
+        if run.has(DELIVER_KEY - 1, length):
+            return range(0, end + 1, end // run.count), run.cut(DELIVER_KEY, DELIVER_KEY + length[0])
     found = []
     keys = []
     position = 0
@@ -333,20 +355,6 @@ def starts_and_keys(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
         keys.append(octets[key : key + octets[key - 1]])
     found.append(end)
     return found, keys
-
-
-def _equal_starts(octets: bytes) -> range | None:
-    """Return the offsets of the messages if all have the size of the first, and keys as long as its key; else None."""
-    stride = SHORT + octets[1]
-    count, odd = divmod(len(octets), stride)
-    if odd or count < _TABLE:
-        return None
-    # Every row must have the frame header, the signature and the length of the key: rows of another size would not.
-    key_length = SHORT + DELIVER_KEY - 1
-    columns = [*enumerate(octets[: SHORT + len(DELIVER)]), (key_length, octets[key_length])]
-    if all(octets[column::stride].count(value) == count for column, value in columns):
-        return range(0, len(octets) + 1, stride)
-    return None
 
 
 def walk_messages(octets: bytes | memoryview, start: int = 0, stop: int | None = None) -> Iterator[Place]:

@@ -28,7 +28,6 @@ from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
 from zambezi.zmtp.frames import (
     COMMAND,
-    LONG,
     Batch,
     CommandFrame,
     Decoder,
@@ -39,6 +38,7 @@ from zambezi.zmtp.frames import (
 )
 from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms, no_check
+from zambezi.zmtp.runs import LONG
 from zambezi.zmtp.security import Null, Security
 
 # The types that each socket type can talk to (37/ZMTP, "The Socket-Type Property").

@@ -7,10 +7,8 @@ Four things keep the cost per message low, in pure Python:
 
 - A batch is a flat list of frames. While every message is a single frame, which is the normal case, a batch has no
   list per message and no flags. `ends` exists only from the first multipart message on.
-- Messages of equal size come in runs. If a frame of `n` bytes starts here, the next frame starts `n + 2` bytes later;
-  if its header is the same, so does the frame after it, and so on. A strided slice of the read, compared in C, proves
-  a whole run of frames at once, and `struct` cuts the run up, 64 frames to a call. The proof is exact: each header is
-  checked at the place where the header before it says it must be.
+- Messages of equal size come in runs (`zambezi.zmtp.runs`). If a whole read is a run, the batch keeps it as it is, and
+  cuts it into frames when they are needed.
 - `Decoder._take_frames` handles the ordinary frames of a read in one loop, with its state in local variables. It
   leaves rare frames to `Decoder._take_frame`, which applies every rule: commands, violations, sizes close to a limit.
 - A frame that spans reads is collected in pieces and joined once, so a large message costs its size, not the number
@@ -23,15 +21,14 @@ header, and keeps only bytes that have arrived.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import compress
 from struct import Struct
 from typing import Final, Self, TypeAlias
 
 from zambezi.zmtp.errors import ProtocolError
+from zambezi.zmtp.runs import LEAST, LONG, Run, find_run, take_long_run, take_run
 
 MORE: Final = 0x01
-LONG: Final = 0x02
 COMMAND: Final = 0x04
 
 # The message limit counts this much for each frame of a multipart message, besides its bytes: about what a frame takes
@@ -41,34 +38,49 @@ FRAME_COST: Final = 64
 MULTIPART: Final = "the peer sent a multipart message, and sockets of this type accept only single frames"
 
 _LONG_SIZE: Final = Struct(">Q")
-_FIRST_WINDOW: Final = 64
-_SPLIT: Final = 64
+_SEARCHED: Final = 1024  # bytes of a read in which a run is looked for
 
 
 class Batch:
     """Messages that arrived together, in order.
 
-    `frames` is a flat list. `ends` is None if every message is a single frame; otherwise it has, for each message, the
-    index just past its last frame. `octets` is the number of bytes that the messages took on the wire, with headers.
-    `sender` is the identity of the peer if the socket is a ROUTER, and empty otherwise.
+    `frames` is a flat list; while `run` is not None, the frames are a run that is not cut yet. `ends` is None if every
+    message is a single frame; otherwise it has, for each message, the index just past its last frame. `octets` is the
+    number of bytes that the messages took on the wire, with headers. `sender` is the identity of the peer if the socket
+    is a ROUTER, and empty otherwise.
 
     >>> batch = Batch([b"a", b"b"])
     >>> len(batch), list(batch)
     (2, [[b'a'], [b'b']])
     """
 
-    __slots__ = ("ends", "frames", "octets", "sender")
+    __slots__ = ("_frames", "ends", "octets", "run", "sender")
 
     def __init__(
-        self, frames: list[bytes], ends: list[int] | None = None, octets: int = 0, sender: bytes = b""
+        self,
+        frames: list[bytes],
+        ends: list[int] | None = None,
+        octets: int = 0,
+        sender: bytes = b"",
+        run: Run | None = None,
     ) -> None:
-        self.frames = frames
+        self._frames = frames
         self.ends = ends
         self.octets = octets
         self.sender = sender
+        self.run = run
+
+    @property
+    def frames(self) -> list[bytes]:
+        if self.run is not None:
+            self._frames = self.run.cut()
+            self.run = None  # so that nothing is in memory twice
+        return self._frames
 
     def __len__(self) -> int:
-        return len(self.frames if self.ends is None else self.ends)
+        if self.run is not None:
+            return self.run.count
+        return len(self._frames if self.ends is None else self.ends)
 
     def __iter__(self) -> Iterator[list[bytes]]:
         """Yield each message as the list of its frames."""
@@ -280,6 +292,9 @@ class Decoder(_BatchBuilder):
             data = self._tail + data
             self._tail = b""
             end = len(data)
+        elif self._body_size * LEAST <= end and self._can_rejoin:
+            data = self._rejoin(data)
+            end = len(data)
         pos = self.missing  # where the next frame begins
         if pos:
             if not self._skipping:
@@ -288,6 +303,9 @@ class Decoder(_BatchBuilder):
                 self.missing -= end
                 return []
             self._finish_body()
+        if end - pos >= _SEARCHED and not self._frames and (run := find_run(data, pos, self._room)) is not None:
+            self._out.append(Batch([], None, run.octets, run=run))
+            pos += run.octets
         try:
             pos = self._take_frames(data, pos, end)
             while pos < end:
@@ -295,6 +313,20 @@ class Decoder(_BatchBuilder):
         except ProtocolError as error:
             self.failure = error
         return self._finish()
+
+    @property
+    def _can_rejoin(self) -> bool:
+        """Whether the unfinished message is a single frame, of which one piece has arrived."""
+        return len(self._body) == 1 and not (self._body_flags & ~LONG or self._frames or self._skipping)
+
+    def _rejoin(self, data: bytes) -> bytes:
+        """Return a read with the beginning of the unfinished frame before it: so the read can be a run from there."""
+        size = self._body_size
+        header = bytes((LONG,)) + _LONG_SIZE.pack(size) if self._body_flags else bytes((0, size))
+        data = b"".join((header, self._body.pop(), data))
+        self._taken -= self.carried
+        self.carried = self.missing = 0
+        return data
 
     @property
     def unfinished(self) -> int:
@@ -338,7 +370,7 @@ class Decoder(_BatchBuilder):
                     if ends is not None:
                         ends.append(len(frames))
                     elif size == previous:
-                        pos = _take_run(data, pos, size, frames)
+                        pos = take_run(data, pos, size, frames)
                     previous = size
                     continue
             elif flags & LONG:
@@ -369,7 +401,7 @@ class Decoder(_BatchBuilder):
                 self._cost = cost = self.carried = 0
                 ends.append(len(frames))
             else:
-                stop = _take_long_run(data, pos, stop, frames)
+                stop = take_long_run(data, pos, stop, frames)
             pos = stop
         self._taken += pos - first
         return pos
@@ -479,51 +511,6 @@ class Assembler(_BatchBuilder):
 
 
 _IS_LAST: Final = b"\1" + bytes(255)  # of the flags of a message's frames: no MORE
-
-
-def _take_run(data: bytes, pos: int, size: int, frames: list[bytes]) -> int:
-    """Append the frames of a run of short single frames of `size` bytes that starts at `pos`; return where it ends.
-
-    The window grows with the run, so that the search never costs more than the frames that it finds.
-    """
-    stride = size + 2
-    window = _FIRST_WINDOW
-    size_byte = data[pos - stride + 1 : pos - stride + 2]
-    while True:
-        count = min(window, (len(data) - pos) // stride)
-        span = pos + count * stride
-        flags = data[pos:span:stride]
-        sizes = data[pos + 1 : span : stride]
-        run = min(len(flags) - len(flags.lstrip(b"\0")), len(sizes) - len(sizes.lstrip(size_byte)))
-        left = run
-        if left >= _SPLIT:
-            unpack = _splitter(size).unpack_from
-            while left >= _SPLIT:
-                frames += unpack(data, pos)
-                pos += _SPLIT * stride
-                left -= _SPLIT
-        stop = pos + left * stride
-        frames += [data[start : start + size] for start in range(pos + 2, stop + 2, stride)] if left else ()
-        pos = stop
-        if run < count or count < window:
-            return pos
-        window *= 8
-
-
-def _take_long_run(data: bytes, start: int, stop: int, frames: list[bytes]) -> int:
-    """Append the long single frames after the one from `start` to `stop` that have its size; return where they end."""
-    head = data[start : start + 9]
-    stride = stop - start
-    end = len(data) - stride
-    while stop <= end and data[stop : stop + 9] == head:
-        frames.append(data[stop + 9 : stop + stride])
-        stop += stride
-    return stop
-
-
-@lru_cache(maxsize=256)
-def _splitter(size: int) -> Struct:
-    return Struct(f"2x{size}s" * _SPLIT)
 
 
 class _Headers(dict[int, bytes]):

@@ -13,6 +13,7 @@ from tests.zeps.journal.streams import directory
 from tests.zeps.stage import PLENTY, Client, Stage
 from zambezi.wire import WireError
 from zambezi.zeps.block import deliver, end_of_publishes, walk_messages
+from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.client.batch import MessageBatch, check_deliveries
 from zambezi.zeps.client.subscriber import Subscriber
@@ -158,7 +159,7 @@ class Broker(SessionTarget):
         if client.gone:
             return
         if len(frames) > 1:
-            client.session.receive_multipart()
+            client.session.receive([MULTIPART])
         else:
             client.send(frames[0])
         client.heard.clear()

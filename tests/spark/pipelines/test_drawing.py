@@ -55,7 +55,11 @@ def test_a_matrix_and_lines_of_time(spark: SparkSession) -> None:
         [("n", at(0), at(60), "plot", ""), ("n", at(60), at(120), "plot", ""), ("n", at(300), at(360), "plot", "t")],
         "label string, began timestamp, ended timestamp, kind string, text string",
     )
-    lines = timeline_figure("t", bars, {}, Settings(), of=5)
+    older = spark.createDataFrame([("z", at(0), at(60), "plot", ""), ("z", at(300), at(300), "bad", "")], bars.schema)
+    lines = timeline_figure("t", bars.union(older), {}, Settings(), of=5)
     shown = [one for one in Xml.fromstring(lines.chart.svg).iter() if one.get("class") == "plot"]
-    assert len(shown) == 2  # two that touch are one
-    assert lines.chart.notes == ("4 more are not drawn",)
+    assert len(shown) == 3  # two that touch are one
+    assert lines.chart.notes == ("3 more are not drawn",)
+    # The line that was silent longest is the first: a bar without an answer is no sign of life.
+    assert [(one["name"], one["text"]) for one in lines.chart.data["lines"]] == [("z", "silent 5 min"), ("n", "")]
+    assert lines.chart.data["lines"][1]["bars"] == [(0.0, 120.0, "plot", ""), (300.0, 360.0, "plot", "t")]

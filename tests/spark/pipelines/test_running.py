@@ -22,6 +22,7 @@ from zambezi.spark.pipelines import PIPELINES, Progress, Run, Settings, restore
 from zambezi.spark.pipelines.pipeline import Report
 from zambezi.spark.pipelines.results import compute, publish_reports, save
 from zambezi.spark.pipelines.running import PipelineError
+from zambezi.spark.pipelines.verdict import Verdict
 from zambezi.zeps.journal import Store
 from zambezi.zeps.sync import Client
 from zambezi.zre.log import What
@@ -193,15 +194,18 @@ def test_results_as_files_and_as_messages(spark: SparkSession, tmp_path: Path) -
     rows = spark.createDataFrame([("a", 1, 0.5, None)], "name string, count long, part double, nothing string")
     timed = rows.selectExpr("timestamp_seconds(0) as time", "*")
     reports = [Report("one", "The first", timed, ("a note",)), Report("two", "The second", rows.limit(0))]
-    save(compute(reports), Place(str(tmp_path)))
+    save(compute(reports), Verdict("traffic"), Place(str(tmp_path)), 5.0)
     assert json.loads((tmp_path / "one.json").read_text()) == {
+        "pipeline": "traffic",
+        "time": 5.0,
+        "kind": "table",
         "title": "The first",
         "columns": ["time", "name", "count#", "part#", "nothing"],
         "rows": [["1970-01-01 00:00:00", "a", 1, 0.5, ""]],
         "notes": ["a note"],
         "more": False,
     }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "two.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "traffic-verdict.json", "two.json"]
     with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
         publish_reports(reports, {"endpoint": endpoint, "stream": "reports"}, datetime(2026, 1, 1, tzinfo=UTC))
         found = list(client.stream("reports").subscribe(since="earliest", until="now"))

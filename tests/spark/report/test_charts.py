@@ -132,3 +132,17 @@ def test_a_chart_can_be_a_file_of_its_own() -> None:
 
 def test_a_moment_has_a_line_of_time() -> None:
     assert "<svg" in timeline([("a", [Bar(NOON, NOON)], "")], NOON, NOON, {}).svg
+
+
+def test_a_chart_has_its_values_as_data() -> None:
+    """The console draws the same chart from them: a step without messages has no value, and silence no bar."""
+    rates = strips({"a": {1: 5.0, 2: 0.0, 99: 1.0}, "": {0: 1.0}}, Steps(NOON, 60.0, 10), unknown=[4, 4, 99])
+    assert rates.data["series"] == [{"name": "a", "values": [(1, 5.0)]}, {"name": "(empty)", "values": [(0, 1.0)]}]
+    assert (rates.data["begin"], rates.data["count"], rates.data["unknown"]) == (NOON, 10, [4])
+    heard = timeline([("n", [Bar(NOON + 60, NOON + 120, "bad", "t")], "silent")], NOON, NOON + 600, {"bad": "late"})
+    assert heard.data["lines"] == [{"name": "n", "text": "silent", "bars": [(60.0, 120.0, "bad", "t")]}]
+    assert distribution({3: 2, 1: 0, -4: 1}, 8, {"median": 0.5}).data["bins"] == [(-4, 1), (3, 2)]
+    talk = matrix({("b", "a"): 2.0, ("a", "b"): 0.0}, "from", "to", [("b", "a")], "lost", {"a": "ann"})
+    assert (talk.data["rows"], talk.data["columns"]) == (["ann", "b"], ["ann", "b"])
+    assert (talk.data["cells"], talk.data["marked"]) == ([(1, 0, 2.0)], [(1, 0)])
+    assert nothing().data == {}

@@ -18,8 +18,9 @@ import pytest
 
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
-from zambezi.zeps.broker import Broker, fetching
+from zambezi.zeps.broker import fetching
 from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import BrokerError, JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.loaded import write_segment
@@ -43,28 +44,28 @@ LOG = LogSettings(commit=0.0, chunk=2500, segment=12_000, chunks=8)
 
 
 @contextmanager
-def caching(data: Path, url: Path, limit: int | None = LIMIT) -> Iterator[tuple[Broker, Client]]:
+def caching(data: Path, url: Path, limit: int | None = LIMIT) -> Iterator[tuple[BrokerService, Client]]:
     """Run a broker whose disk is a cache, and yield it with a client."""
     options = StoreOptions(url=str(url), log=LOG, period=0.1, cache=limit, piece=1000)
     policy = Policy(sync="store", segment=1500)
-    make = partial(Broker, policy=policy, store=options, scrub=0)
+    make = partial(BrokerService, policy=policy, store=options, scrub=0)
     with serving(data, make) as (broker, endpoint), Client(endpoint) as client:
         yield broker, client
 
 
-def depot_of(broker: Broker) -> Depot:
+def depot_of(broker: BrokerService) -> Depot:
     depot = broker.engine.store
     assert isinstance(depot, Depot)
     return depot
 
 
-def journal_of(broker: Broker) -> Journal:
+def journal_of(broker: BrokerService) -> Journal:
     stream = broker.engine.find("prices")
     assert stream is not None
     return stream.journal
 
 
-def empty(broker: Broker) -> None:
+def empty(broker: BrokerService) -> None:
     """Remove everything from the disk that is stored; also what is being loaded ahead meanwhile."""
     journal = journal_of(broker)
 
@@ -232,7 +233,7 @@ def test_spark_reads_by_endpoint(url: Path, tmp_path: Path) -> None:
     from zambezi.zmtp.security import Null
 
     options = StoreOptions(url=str(url), log=LOG, period=0.1, cache=LIMIT, piece=1000)
-    make = partial(Broker, policy=Policy(sync="store", segment=1500), store=options, scrub=0)
+    make = partial(BrokerService, policy=Policy(sync="store", segment=1500), store=options, scrub=0)
     with serving(tmp_path / "data", make) as (broker, endpoint), ExitStack() as closing:
         backend = BrokerBackend(endpoint, Null(), PATIENCE)
         closing.callback(backend.close)
@@ -300,7 +301,7 @@ def test_a_cache_is_not_used_without_its_store(url: Path, tmp_path: Path) -> Non
         assert all(isinstance(found, Checked) for found in verify(journal))
         with pytest.raises(JournalError, match="is a cache of a stream in an object store"):
             journal.index_page(250, 10)
-    with serving(data, partial(Broker, scrub=0)) as (broker, _):
+    with serving(data, partial(BrokerService, scrub=0)) as (broker, _):
         assert "is a cache of a stream in an object store" in broker.engine.unusable["prices"]
 
 

@@ -14,8 +14,9 @@ import pytest
 from tests.zeps.journal.streams import append
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
-from zambezi.zeps.broker import Broker, depot
+from zambezi.zeps.broker import depot
 from zambezi.zeps.broker.depot import IDENTITY, Depot, StoreOptions
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.errors import BrokerError, StoreSilent, TimedOut
 from zambezi.zeps.journal import Policy, Store
@@ -41,10 +42,10 @@ QUICK = LogSettings(commit=0.001, chunks=4)
 
 
 @contextmanager
-def stored(data: Path, url: Path) -> Iterator[tuple[Broker, Client]]:
+def stored(data: Path, url: Path) -> Iterator[tuple[BrokerService, Client]]:
     """Run a broker whose streams are in a store, and yield it with a client."""
     make = partial(
-        Broker, policy=Policy(sync="store"), store=StoreOptions(url=str(url), log=QUICK, period=0.1), scrub=0
+        BrokerService, policy=Policy(sync="store"), store=StoreOptions(url=str(url), log=QUICK, period=0.1), scrub=0
     )
     with serving(data, make) as (broker, endpoint), Client(endpoint) as client:
         yield broker, client
@@ -57,7 +58,7 @@ def publish(client: Client, *bodies: bytes) -> None:
     stream.flush(PATIENCE)
 
 
-def endpoint_of(broker: Broker) -> str:
+def endpoint_of(broker: BrokerService) -> str:
     store = broker.engine.store
     assert isinstance(store, Depot)
     return store.cluster.endpoints[0]
@@ -413,7 +414,7 @@ def test_settings_do_not_move_a_stream_while_the_broker_runs(tmp_path: Path) -> 
 
 
 def test_without_a_store_the_policy_is_an_error(tmp_path: Path) -> None:
-    with serving(tmp_path, partial(Broker, policies={"prices": Policy(sync="store")}, streams=["prices"])) as (
+    with serving(tmp_path, partial(BrokerService, policies={"prices": Policy(sync="store")}, streams=["prices"])) as (
         broker,
         _,
     ):

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from tests.effort import cases
 from tests.zeps.stage import ANSWERS, PLENTY, Client, Stage, never_wait_for_the_disk
+from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.engine import UNREAD, Limits
 from zambezi.zeps.broker.session import FAULTS
 from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.turns import INLINE
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.layout import frame_header
 from zambezi.zeps.messages import (
     LATEST,
     TIME,
@@ -31,6 +33,7 @@ from zambezi.zeps.messages import (
     SubscribeOk,
     Zeps,
 )
+from zambezi.zmtp.runs import Run, find_run
 
 
 @pytest.fixture
@@ -416,6 +419,37 @@ def test_published_messages_are_sequenced_journalled_and_delivered(stage: Stage)
     assert [Zeps.decode(body) for body in span.read().bodies] == wanted
 
 
+def run_of(*messages: Zeps) -> Run:
+    octets = b"".join([frame_header(len(body)) + body for message in messages for body in message.encode()])
+    run = find_run(octets, 0, len(octets))
+    assert run is not None
+    return run
+
+
+@pytest.mark.spec("ZEP-04", "ZEP-05")
+def test_a_run_of_messages_is_published_as_a_whole(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    assert publisher.session.receive_run(run_of(*[Publish(f"k{number:02}", b"body") for number in range(20)]))
+    publisher.publish("longer", b"body")
+    assert publisher.session.receive_run(run_of(*[Publish(f"k{number:02}", b"four") for number in range(20)]))
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe(latest=0)
+    client.read()
+    assert [message.sequence for message in client.delivered] == list(range(1, 42))
+    assert [message.key for message in client.delivered][18:23] == ["k18", "k19", "longer", "k00", "k01"]
+    assert publisher.session.published == 41
+
+
+def test_a_run_that_is_not_of_messages_or_must_wait_is_left_alone(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    messages = run_of(*[Publish("key", b"body")] * 20)
+    assert not publisher.session.receive_run(run_of(*[Ping()] * 20))
+    new = stage.client()
+    assert not new.session.receive_run(messages)
+    publisher.session.receive([Ping().encode()[0]] * (2 * INLINE))  # more than one turn: the rest is deferred
+    assert not publisher.session.receive_run(messages)
+
+
 @pytest.mark.spec("ZEP-14")
 def test_a_client_subscribes_and_publishes_on_one_connection(stage: Stage) -> None:
     client = stage.client("prices", credit=PLENTY)
@@ -480,11 +514,11 @@ def test_messages_of_servers_are_invalid(stage: Stage, message: Zeps) -> None:
 @pytest.mark.spec("ZEP-08")
 def test_a_message_of_several_frames_is_invalid(stage: Stage) -> None:
     client = stage.client("prices")
-    client.session.receive_multipart()
+    client.session.receive([MULTIPART])
     client.ping()
     assert client.said == ["AttachOk", "Invalid", "PingOk"]
     client.detach()
-    client.session.receive_multipart()
+    client.session.receive([MULTIPART])
     client.read()
     assert client.said == ["AttachOk", "Invalid", "PingOk", "DetachOk"]
 
@@ -789,7 +823,7 @@ def test_messages_stay_in_order_when_they_wait(stage: Stage) -> None:
     for number in range(200):
         many += [Publish(f"k{number}", b""), Ping()]
     client.session.receive([each.encode()[0] for each in many[:300]])
-    client.session.receive_multipart()
+    client.session.receive([MULTIPART])
     client.session.receive([each.encode()[0] for each in many[300:]])
     stage.run()
     stage.write_back()

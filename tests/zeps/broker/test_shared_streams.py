@@ -16,8 +16,8 @@ from tests.interop.octets import ByHand, message
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.block import deliver
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.client.connection import BrokerConnection
 from zambezi.zeps.errors import BrokerError, Moved
 from zambezi.zeps.journal import Policy
@@ -45,8 +45,8 @@ class Pair:
 
     def __init__(self, directory: Path, stack: ExitStack, limit: float) -> None:
         store = StoreOptions(url=str(directory / "store"), log=QUICK, period=0.1, limit=limit)
-        make = partial(Broker, policy=Policy(sync="store"), store=store, scrub=0)
-        self.brokers: list[Broker] = []
+        make = partial(BrokerService, policy=Policy(sync="store"), store=store, scrub=0)
+        self.brokers: list[BrokerService] = []
         self.endpoints: list[str] = []
         self.stacks: list[ExitStack] = []
         for number in range(2):
@@ -376,7 +376,7 @@ def test_requests_find_the_servers_of_a_stream_elsewhere(pair: Pair, visitor: Cl
 
 
 def test_a_broker_without_a_store_has_no_others(tmp_path: Path) -> None:
-    with serving(tmp_path / "data", Broker) as (_, endpoint), Client.connect(endpoint) as client:
+    with serving(tmp_path / "data", BrokerService) as (_, endpoint), Client.connect(endpoint) as client:
         with pytest.raises(BrokerError, match="shares no object store"):
             client.brokers(PATIENCE)
         publish(client, "prices", b"1")

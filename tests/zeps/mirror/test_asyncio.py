@@ -17,18 +17,18 @@ from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import BrokerError, Fenced, Incarnation, JournalFull, ZepsError
 from zambezi.zeps.mirror import Mirror as BlockingMirror
 from zambezi.zeps.mirror.asyncio import Mirror
 
 
 @asynccontextmanager
-async def two(path: Path, **options: object) -> AsyncIterator[tuple[Broker, Broker, Client, Client]]:
+async def two(path: Path, **options: object) -> AsyncIterator[tuple[BrokerService, BrokerService, Client, Client]]:
     """Two brokers, and a client of each."""
     async with (
-        Broker(path / "source", **options) as one,  # type: ignore[arg-type]
-        Broker(path / "target") as other,
+        BrokerService(path / "source", **options) as one,  # type: ignore[arg-type]
+        BrokerService(path / "target") as other,
         Client.connect(one.bind(TCP), backoff=QUICK) as source,
         Client.connect(other.bind(TCP), backoff=QUICK) as target,
     ):

@@ -9,7 +9,7 @@ import pytest
 from tests.zeps.faces import QUICK, TCP
 from tests.zeps.scripted import Scripted, cut
 from tests.zmtp.waiting import eventually, in_loop
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import ClientOptions
 from zambezi.zeps.errors import BrokerError, Fenced, ZepsError
@@ -34,7 +34,7 @@ def batch(*sequences: int) -> MessageBatch:
 
 @in_loop
 async def test_a_lost_connection_begins_a_new_life(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         connection = connection_to(broker.bind(TCP))
         await eventually(lambda: connection.resumed() is True)
         assert connection.begin(1, ONE, 0, None)
@@ -51,13 +51,13 @@ async def test_a_lost_connection_begins_a_new_life(tmp_path: Path) -> None:
 
 @in_loop
 async def test_the_point_of_the_beginning_is_remembered_without_messages(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         connection = connection_to(broker.bind(TCP))
         await eventually(lambda: connection.resumed() is True)
         assert connection.begin(1, ONE, 41, None)
         await eventually(lambda: not connection.engine._pings)
         connection.close(0)
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         connection = connection_to(broker.bind(TCP))
         await eventually(lambda: connection.resumed() is True)
         assert connection.standing == (ONE, 41)
@@ -77,7 +77,7 @@ async def test_a_broker_that_does_not_count_is_an_error() -> None:
 
 @in_loop
 async def test_a_second_mirror_fences_the_first(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         first = connection_to(endpoint)
         await eventually(lambda: first.resumed() is True)
@@ -92,7 +92,7 @@ async def test_a_second_mirror_fences_the_first(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_refused_target_is_an_error(tmp_path: Path) -> None:
-    async with Broker(tmp_path, allow=lambda _user, action, _stream: action != "publish") as broker:
+    async with BrokerService(tmp_path, allow=lambda _user, action, _stream: action != "publish") as broker:
         connection = connection_to(broker.bind(TCP))
         await eventually(lambda: connection.failure is not None)
         with pytest.raises(ZepsError, match="may not publish"):

@@ -16,7 +16,7 @@ from typing import Any
 
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.multicast import group_subscription, reception
 from zambezi.zeps.multicast.group import Group
@@ -57,8 +57,8 @@ async def commands() -> AsyncIterator[list[Any]]:
 
 
 async def serve(options: dict[str, Any]) -> None:
-    def start() -> Broker:
-        broker = Broker(
+    def start() -> BrokerService:
+        broker = BrokerService(
             options["data"],
             multicast={STREAM: options["group"]},
             group_key=bytes.fromhex(options.get("key", "")),

@@ -16,7 +16,7 @@ from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop, wait_until
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream, Subscription
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import GroupError, Incarnation, ZepsError
 from zambezi.zeps.messages import Deliver
 from zambezi.zeps.multicast import reception
@@ -30,12 +30,12 @@ __all__ = ["ether"]
 QUICK = Backoff(0.01, 0.05)
 
 
-def broker_in(path: Path, **options: Any) -> Broker:
-    return Broker(path, multicast={"s": GROUP}, **options)
+def broker_in(path: Path, **options: Any) -> BrokerService:
+    return BrokerService(path, multicast={"s": GROUP}, **options)
 
 
 @contextlib.asynccontextmanager
-async def stream_of(path: Path, **options: Any) -> AsyncIterator[tuple[Broker, Client, Stream]]:
+async def stream_of(path: Path, **options: Any) -> AsyncIterator[tuple[BrokerService, Client, Stream]]:
     async with (
         broker_in(path) as broker,
         Client.connect(broker.bind("tcp://127.0.0.1:*"), backoff=QUICK, **options) as client,
@@ -228,7 +228,7 @@ async def test_a_broker_that_is_restarted_goes_on_in_the_group(ether: Ether, tmp
 async def test_a_stream_without_a_group_is_read_from_the_broker(
     ether: Ether, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Broker(tmp_path) as broker, Client.connect(broker.bind("tcp://127.0.0.1:*")) as client:
+    async with BrokerService(tmp_path) as broker, Client.connect(broker.bind("tcp://127.0.0.1:*")) as client:
         stream = client.stream("s")
         with caplog.at_level(logging.WARNING, "zambezi.zeps"):
             async with stream.subscribe("k1", multicast=True) as subscription:

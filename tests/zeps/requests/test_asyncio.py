@@ -17,7 +17,7 @@ from tests.zeps.serving import serving as broker_in_thread
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream
-from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, TimedOut, ZepsError
 from zambezi.zeps.requests.asyncio import Serving
 
@@ -237,7 +237,7 @@ async def ask_until(stream: Stream) -> bytes:
 async def test_rules_are_told(tmp_path: Path) -> None:
     denied = "publish"
     async with (
-        Broker(tmp_path, allow=lambda _user, action, _stream: action != denied) as broker,
+        BrokerService(tmp_path, allow=lambda _user, action, _stream: action != denied) as broker,
         Client.connect(broker.bind(TCP)) as client,
     ):
         with pytest.raises(RequestFailed, match="may not publish to the stream s"):

@@ -12,8 +12,8 @@ import pytest
 from tests.zeps.journal.streams import append, block, held
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import StoreOptions
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.positions import READER, Content, Position
@@ -175,7 +175,7 @@ def _fail(_store: ObjectStore, _request: object) -> None:
 def test_a_broker_copies_its_streams_and_makes_them_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     options = StoreOptions(url=str(tmp_path / "store"), copies="berlin", period=0.1)
-    make = partial(Broker, policy=Policy(sync="always"), store=options, scrub=0)
+    make = partial(BrokerService, policy=Policy(sync="always"), store=options, scrub=0)
     with serving(data, make) as (broker, endpoint), Client(endpoint) as client:
         stream = client.stream("prices")
         stream.publish("gold", b"1")
@@ -192,7 +192,7 @@ def test_a_broker_copies_its_streams_and_makes_them_again(tmp_path: Path) -> Non
         assert (str(journal_of(broker).incarnation), broker.problems) == (info.incarnation, [])
 
 
-def journal_of(broker: Broker) -> Journal:
+def journal_of(broker: BrokerService) -> Journal:
     stream = broker.engine.find("prices")
     assert stream is not None
     return stream.journal

@@ -33,3 +33,9 @@ def test_an_answer_of_a_store_becomes_one_line(status: str, code: str, line: str
 def test_another_error_is_its_first_line() -> None:
     assert reason_of(OSError("no space left\nmore")) == "no space left"
     assert reason_of(TimeoutError()) == "TimeoutError"
+
+
+@pytest.mark.parametrize("attempt", ["in 223.221516ms, after 2 retries, max_retries: 2, retry_timeout: 10s", "in 1.2s"])
+def test_requests_that_fail_for_one_reason_have_the_same_line(attempt: str) -> None:
+    text = f"Generic S3 error: Error performing PUT http://h:1/b/{attempt[-3:]}.json {attempt} - HTTP error: no answer"
+    assert reason_of(OSError(text)) == "Generic S3 error: http://h:1: HTTP error: no answer"

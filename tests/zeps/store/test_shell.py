@@ -12,6 +12,7 @@ from tests.zeps.store.shelf import PLACE, piece
 from tests.zeps.store.simulation import messages_of
 from zambezi.zeps.errors import StoreError
 from zambezi.zeps.store import shell
+from zambezi.zeps.store.catalog import check_format
 from zambezi.zeps.store.chunk import UNCHANGED
 from zambezi.zeps.store.commands import (
     DONE,
@@ -201,3 +202,44 @@ def test_puts_are_measured_and_reads_are_not(tmp_path: Path) -> None:
     store.execute(Get("k"))
     assert store.puts.count == 2
     assert store.puts.seconds > 0
+
+
+def test_a_directory_that_was_moved_away_is_not_made_again(tmp_path: Path) -> None:
+    directory, moved = tmp_path / "store", tmp_path / "moved"
+    store = ObjectStore(str(directory))
+    store.run(check_format(create=True))
+    assert store.execute(Put("a/1", b"one")) is DONE
+    directory.rename(moved)
+    requests: list[Request] = [Put("a/2", b"two"), Get("a/1"), List("a"), Names("a"), Delete(("a/1",))]
+    for request in requests:
+        answer = store.execute(request)
+        assert isinstance(answer, Failed)
+        assert "was it unmounted" in answer.reason
+    assert not directory.exists()
+    directory.mkdir()  # as a mount point
+    assert isinstance(store.execute(Put("a/2", b"two")), Failed)
+    assert not list(directory.iterdir())
+    directory.rmdir()
+    moved.rename(directory)
+    assert store.execute(Put("a/2", b"two")) is DONE
+    assert store.execute(Get("a/1")) == b"one"
+
+
+def test_a_directory_that_is_lost_during_a_request_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "store"
+    store = ObjectStore(str(directory))
+    store.run(check_format(create=True))
+    execute = store._execute
+
+    def lose(request: Request) -> Answer:
+        directory.rename(tmp_path / "moved")
+        return execute(request)
+
+    monkeypatch.setattr(store, "_execute", lose)
+    assert isinstance(store.execute(Get("a/1")), Failed)  # not MISSING
+
+
+def test_a_directory_is_not_made_to_read_it(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no such directory"):
+        ObjectStore(str(tmp_path / "none"), create=False)
+    assert not (tmp_path / "none").exists()

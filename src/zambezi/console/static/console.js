@@ -4,23 +4,25 @@
 import { $, ago, changeColours, chart, day, draw, element, escaped, lasted, number, pill, rate, replace, resizeCharts, size, spark, spoken } from "./parts.js";
 import { choose, drawGraph, isChosen } from "./mesh.js";
 import { openOrder } from "./orders.js";
+import { drawPipelines } from "./pipelines.js";
 import { closeStream, drawStream, follow, openStream, startOrStop } from "./stream.js";
 
-const VIEWS = ["overview", "streams", "clients", "mesh", "topics", "brokers", "log", "results"];
-const SERVER_VIEWS = { brokers: "elsewhere", results: "overview" }; // the server's name of a view, if it is another one
+const VIEWS = ["overview", "streams", "clients", "mesh", "topics", "brokers", "log", "pipelines"];
+const SERVER_VIEWS = { brokers: "elsewhere", pipelines: "overview" }; // the server's name of a view, if it is another one
 const PAGE = 50; // rows of a page, as the server makes them
 const KEPT = 4000; // samples of the charts
-const FEW = 8; // rows of a result that are shown until the user asks for all
 let state = null;
 let connected = false;
 let view = "overview";
-let look = {}; // filter, sort, page, and for the log its source
+let look = {}; // filter, sort, page; the log has its source, and the pipelines the chosen one
 let stream = null; // the id of the stream of this page
 let live = null;
 let asked = ""; // the query of the connection
 let before = null; // the counters one second ago
 let rates = { out: 0, busy: 0 }; // since then
 const past = { time: [], in: [], out: [], lag: [] };
+let latency = { time: [], median: [], p99: [] }; // milliseconds from publish to deliver, as the server has measured them
+let latencyDue = 0;
 
 // The address
 
@@ -97,10 +99,11 @@ function received() {
     const now = { time: state.time, delivered: state.zeps ? state.zeps.delivered : 0, processor: state.process.processor };
     const since = (name) => (before ? Math.max(0, now[name] - before[name]) / passed : 0);
     rates = { out: since("delivered"), busy: since("processor") };
+    const isFirst = !before; // no rates are known yet
     before = now;
     const sample = { time: state.time, in: state.zeps?.totals.rate || 0, out: rates.out, lag: state.process.loop_lag * 1000 };
     for (const [name, values] of Object.entries(past)) {
-      values.push(sample[name]);
+      if (!isFirst) values.push(sample[name]);
       if (values.length > KEPT) values.shift();
     }
   }
@@ -129,12 +132,22 @@ function drawAlert() {
 
 let charts = null;
 
+async function readHistory() {
+  const told = await (await fetch("api/history")).json();
+  latency = { time: told.time, median: told.median, p99: told.p99 };
+  return told;
+}
+
+// The newest median and 99th percentile. They are upper limits.
+const delay = () => (latency.median.at(-1) == null ? "-" : `${latency.median.at(-1)} / ${latency.p99.at(-1)}`);
+
 function drawOverview() {
   const totals = state.zeps?.totals || { rate: 0, streams: 0, octets: 0 };
   const gears = state.zeps?.gears || {};
   const cards = [
     [rate(totals.rate), "in, messages per second"],
     [rate(rates.out), "out, messages per second"],
+    [delay(), "ms to deliver at most, median / 99 %"],
     [number(totals.streams), "streams"],
     [size(totals.octets), "in journals"],
     [`${number(gears.live)} / ${number(Object.values(gears).reduce((sum, count) => sum + count, 0))}`, "subscribers live"],
@@ -147,7 +160,12 @@ function drawOverview() {
     [state.version, "version"],
   ];
   $("cards").replaceChildren(...cards.map(([value, name]) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name))));
-  charts ||= { rate: chart($("rate-chart"), ["in", "out"], rate), lag: chart($("lag-chart"), ["lag"], rate) };
+  if (state.time >= latencyDue) {
+    latencyDue = state.time + 10;
+    readHistory().catch(() => {}); // the alert says that the console does not answer
+  }
+  charts ||= { rate: chart($("rate-chart"), ["in", "out"], rate), latency: chart($("latency-chart"), ["median", "99 %"], rate), lag: chart($("lag-chart"), ["lag"], rate) };
+  charts.latency.set([latency.time, latency.median, latency.p99]);
   charts.rate.set([past.time, past.in, past.out]);
   charts.lag.set([past.time, past.lag]);
   draw($("services"), ["service", "endpoint"],
@@ -246,46 +264,7 @@ function drawLog() {
     classes: ["mono", "", "", "mono", "mono", "wrap"] }), "no logs yet: a node sends logs if it was started with log=True");
 }
 
-// Results of the pipelines
-
-let results = [];
-let resultsDue = 0;
-const opened = new Set(); // the names of the results whose rows are all shown
-
-async function drawResults() {
-  if (state.time >= resultsDue) {
-    resultsDue = state.time + 5;
-    results = await (await fetch("api/results")).json();
-  }
-  const groups = new Map(); // by pipeline: the part of a title before the colon
-  for (const one of results) {
-    const [group, ...rest] = (one.title || one.name).split(": ");
-    groups.set(group, [...(groups.get(group) || []), { ...one, title: rest.join(": ") || group }]);
-  }
-  replace($("result-list"), ...[...groups].flatMap(([group, some]) => [
-    element("h2", { class: "group" }, group, element("span", {}, ago(state.time - Math.max(...some.map((one) => one.time))))),
-    ...some.sort((a, b) => a.time - b.time || a.name.localeCompare(b.name)).map(drawResult),
-  ]));
-  if (!results.length) $("result-list").replaceChildren(element("div", { class: "panel empty" }, "no results yet: zambezi pipeline run writes some"));
-}
-
-function drawResult(one) {
-  const rows = one.rows || [];
-  const shown = opened.has(one.name) ? rows : rows.slice(0, FEW);
-  const table = element("table");
-  draw(table, one.columns || [], shown.map((row) => ({ cells: row.map((cell) => (typeof cell === "number" ? cell.toLocaleString("en") : escaped(cell))) })), "none");
-  const notes = [...(one.notes || [])];
-  if (one.more) notes.push("the files have more rows");
-  const foot = element("p", { class: "faint" }, notes.join("; "));
-  if (rows.length > FEW) {
-    const button = element("button", { class: "plain", type: "button", "data-key": one.name }, opened.has(one.name) ? `show the first ${FEW} rows` : `show all ${number(rows.length)} rows`);
-    button.addEventListener("click", () => { if (!opened.delete(one.name)) opened.add(one.name); drawResults(); });
-    foot.prepend(button, notes.length ? "; " : "");
-  }
-  return element("div", { class: "panel" }, element("h3", {}, one.title), table, foot.hasChildNodes() ? foot : null);
-}
-
-const DRAW = { overview: drawOverview, streams: drawStreams, clients: drawClients, mesh: drawMesh, topics: drawTopics, brokers: drawBrokers, log: drawLog, results: drawResults, stream: () => drawStream(state) };
+const DRAW = { overview: drawOverview, streams: drawStreams, clients: drawClients, mesh: drawMesh, topics: drawTopics, brokers: drawBrokers, log: drawLog, pipelines: () => drawPipelines(state, look.pipeline || "", (pipeline) => go({ pipeline })), stream: () => drawStream(state) };
 
 // What the user does
 
@@ -313,7 +292,7 @@ for (const form of document.querySelectorAll(".filter")) {
   });
 }
 addEventListener("hashchange", show);
-addEventListener("resize", resizeCharts);
+addEventListener("resize", () => { resizeCharts(); redraw(); });
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || $("order").open) return;
   if (event.key === "Escape") document.activeElement.blur();
@@ -327,7 +306,7 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
   }
 });
-fetch("api/history").then((answer) => answer.json()).then((told) => {
+readHistory().then((told) => {
   for (const [name, values] of Object.entries(past)) past[name] = [...told[name], ...values];
 });
 show();

@@ -1,17 +1,10 @@
 // The mesh: the server in the middle, its peers around it. A large mesh shows its first nodes, and names on demand.
 
-import { $, number } from "./parts.js";
+import { $, number, svg } from "./parts.js";
 
 const NAMED = 40; // nodes that have their names beside them
 let chosen = null; // the UUID of the selected node
 let pointed = null; // the UUID of the node under the pointer
-
-const svg = (name, attributes, text) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text) made.textContent = text;
-  return made;
-};
 
 export const isChosen = (uuid) => uuid === chosen;
 

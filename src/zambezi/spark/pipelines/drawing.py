@@ -96,7 +96,8 @@ def distribution_figure(title: str, times: DataFrame, unit: str) -> Figure:
 def timeline_figure(title: str, bars: DataFrame, legend: Mapping[str, str], settings: Settings, of: int = 0) -> Figure:
     """Draw a line of time for each `label`, from bars with `began`, `ended`, `kind` and `text`.
 
-    The lines are in the order of their names. `of` is the number of all lines, if `bars` has only some of them.
+    The first line is the one whose last sign of life is the oldest: bars of the kind "bad" are none. So a large
+    installation shows its silent nodes. `of` is the number of all lines, if `bars` has only some of them.
     """
     ends = bars.agg(sql.unix_micros(sql.min("began")), sql.unix_micros(sql.max("ended"))).first()
     if ends is None or ends[0] is None:
@@ -104,21 +105,38 @@ def timeline_figure(title: str, bars: DataFrame, legend: Mapping[str, str], sett
     begin, newest = ends[0] / 1e6, ends[1] / 1e6
     end, note = _end(begin, newest, settings)
     most = MOST_LINES * MOST_BARS // 4
+    alive = sql.unix_micros(sql.max(sql.when(sql.col("kind") != "bad", sql.col("ended"))))
+    silent = bars.groupBy(sql.coalesce("label", sql.lit("")).alias("label")).agg(alive.alias("alive"))
+    shown = {
+        row[0]: row[1] for row in silent.orderBy(sql.asc_nulls_first("alive"), "label").limit(MOST_LINES).collect()
+    }
     found = (
-        bars.select("label", sql.unix_micros("began"), sql.unix_micros("ended"), "kind", "text")
+        bars.select(sql.coalesce("label", sql.lit("")).alias("label"), "began", "ended", "kind", "text")
+        .where(sql.col("label").isin(list(shown)))
+        .select("label", sql.unix_micros("began"), sql.unix_micros("ended"), "kind", "text")
         .orderBy("label", "began")
         .limit(most + 1)
         .collect()
     )
-    lines: dict[str, list[Bar]] = {}
+    lines: dict[str, list[Bar]] = {label: [] for label in shown}
     for label, began, ended, kind, text in found[:most]:
-        when = f"{label}: {moment(began / 1e6)} to {moment(ended / 1e6)}"
-        lines.setdefault(label or "", []).append(
-            Bar(began / 1e6, ended / 1e6, kind, f"{when}: {text}" if text else when)
-        )
-    drawn = [(label, _joined(some, (end - begin) / 2000), "") for label, some in lines.items()]
-    notes = (*note, f"only the first {most:,} bars were read") if len(found) > most else note
+        lines[label].append(Bar(began / 1e6, ended / 1e6, kind, text or ""))
+    drawn = [
+        (label, _joined(some, (end - begin) / 1000), _silence(shown[label], end, settings))
+        for label, some in lines.items()
+    ]
+    notes = (*note, "the line that was silent longest is the first one")
+    if len(found) > most:
+        notes = (*notes, f"only the first {most:,} bars were read")
     return Figure(title, timeline(drawn, begin, end, legend, max(0, of - len(drawn))), notes)
+
+
+def _silence(alive: int | None, end: float, settings: Settings) -> str:
+    """Return how long a line was silent at the end of its chart, if it was."""
+    if alive is None:
+        return "never heard"
+    silence = end - alive / 1e6
+    return f"silent {span(silence)}" if silence > settings.window else ""
 
 
 def _joined(bars: list[Bar], shortest: float) -> list[Bar]:

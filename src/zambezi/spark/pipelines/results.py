@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +14,10 @@ from pyspark.sql import functions as sql
 from zambezi.spark.lake.place import Place
 from zambezi.spark.pipelines.pipeline import Report, Rows, rows_of
 from zambezi.spark.pipelines.verdict import Verdict
+from zambezi.spark.report.page import Figure
 
-MAX_ROWS: Final = 500  # of a file; the console reads files of at most a megabyte
+MAX_ROWS: Final = 500  # of a file
+MAX_BYTES: Final = 1 << 20  # of a file with plots: the console reads no larger ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,37 @@ def compute(reports: Sequence[Report], limit: int = MAX_ROWS) -> list[Result]:
     return [Result(one.name, one.title, rows_of(one.frame, limit), one.notes) for one in reports]
 
 
-def with_verdict(results: Sequence[Result], verdict: Verdict) -> list[Result]:
-    """Return the results, and the verdict as one of them, the first."""
-    title = f"{verdict.pipeline}: {verdict.lines(1)[0]}"
-    return [Result(f"{verdict.pipeline}-verdict", title, verdict.rows(), tuple(verdict.lines()[1:])), *results]
+def save(results: Sequence[Result], verdict: Verdict, place: Place, now: float | None = None) -> None:
+    """Write a JSON file for each result, and one for the verdict.
 
-
-def save(results: Sequence[Result], place: Place) -> None:
-    """Write a JSON file for each result. A reader sees the old file or the new one, never an incomplete one."""
+    A reader sees the old file or the new one, never an incomplete one.
+    """
+    about = {"pipeline": verdict.pipeline, "time": time.time() if now is None else now}
     for one in results:
-        place.put(f"{one.name}.json", json.dumps(one.document(), default=str).encode())
+        _put(place, one.name, {**about, "kind": "table", **one.document()})
+    _put(place, f"{verdict.pipeline}-verdict", {**about, "kind": "verdict", **verdict.document()})
+
+
+def save_plots(figures: Sequence[Figure], pipeline: str, place: Place, now: float | None = None) -> None:
+    """Write the plots of a pipeline to a JSON file. A plot that makes the file too large only leaves its title."""
+    document: dict[str, Any] = {"pipeline": pipeline, "time": time.time() if now is None else now, "kind": "plots"}
+    plots: list[dict[str, Any]] = []
+    room = MAX_BYTES - 10_000
+    for one in figures:
+        plot: dict[str, Any] = {
+            "title": one.title,
+            "notes": [*one.chart.notes, *one.notes],
+            "data": dict(one.chart.data),
+        }
+        if len(json.dumps(plot)) > room:
+            plot |= {"notes": ["this plot is too large for the console: --report FILE writes it, too"], "data": {}}
+        room -= len(json.dumps(plot))
+        plots.append(plot)
+    _put(place, f"{pipeline}-plots", {**document, "plots": plots})
+
+
+def _put(place: Place, name: str, document: Mapping[str, Any]) -> None:
+    place.put(f"{name}.json", json.dumps(document, default=str).encode())
 
 
 def publish_reports(reports: Sequence[Report], options: Mapping[str, str], now: datetime | None = None) -> None:

@@ -113,11 +113,6 @@ class Verdict:
             "more_reasons": self.more,
         }
 
-    def rows(self) -> Rows:
-        """Return the reasons as the rows of a report."""
-        rows = [[one.about, one.kind, one.text, one.since] for one in self.reasons]
-        return Rows(["about", "kind", "reason", "since"], rows, self.more > 0, frozenset())
-
 
 def _as_json(reason: Reason) -> dict[str, Any]:
     return {

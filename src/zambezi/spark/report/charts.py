@@ -4,14 +4,17 @@ A chart shows what is known. A step without messages is zero, not a line between
 read, or in which messages are missing, is marked. A chart has a bounded size: it says how much it leaves out.
 
 The colours are variables of the style sheet, so that a chart is right on a light and on a dark ground.
+
+A chart also has its `data`: the values that it shows, as JSON values with a `kind`. The console draws the same chart
+from them, for any width of a screen (`console/static/plots.js`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from zambezi.spark.report.markup import Markup, cut, element, joined
 from zambezi.spark.report.scales import decade, moment, nice_top, short, span, time_marks
@@ -27,6 +30,7 @@ MOST_STEPS: Final = 400
 MOST_LINES: Final = 60
 MOST_BARS: Final = 2_000  # of one line of time
 MOST_CELLS: Final = 40  # rows of a matrix
+LONGEST_LABEL: Final = 200  # characters of a text in the data of a chart
 _SLANTED: Final = 18  # characters of a name above a column
 _NUMBERED: Final = 20  # rows of a matrix that has numbers in its cells
 
@@ -79,7 +83,7 @@ def steps_between(begin: float, end: float, window: float, most: int = MOST_STEP
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A part of a line of time, in seconds since 1970. `kind` is a class of the style sheet."""
+    """A part of a line of time, in seconds since 1970. `kind` is a class of the style sheet, `text` a remark."""
 
     begin: float
     end: float
@@ -93,6 +97,7 @@ class Chart:
 
     svg: Markup
     notes: tuple[str, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)  # the values of the drawing; empty: nothing to draw
 
     def file(self) -> str:
         """Return the drawing as an SVG file of its own, with its colours."""
@@ -130,7 +135,20 @@ def strips(
         notes.append("in the shaded steps, sequences are missing: the numbers there are too small")
     if hidden:
         notes.append(f"{hidden:,} smaller series are not drawn")
-    return _chart(bottom + 24, parts, notes)
+    data = {
+        "kind": "strips",
+        "begin": steps.begin,
+        "length": steps.length,
+        "count": steps.count,
+        "unit": unit,
+        "unknown": missing,
+        "series": [{"name": _label(name), "values": _values(series[name], steps)} for name in shown],
+    }
+    return _chart(bottom + 24, parts, notes, data)
+
+
+def _values(values: Mapping[int, float], steps: Steps) -> list[tuple[int, float]]:
+    return [(number, values[number]) for number in sorted(values) if values[number] > 0 and 0 <= number < steps.count]
 
 
 def _strip(name: str, values: Mapping[int, float], steps: Steps, top: float, unit: str) -> Markup:
@@ -197,21 +215,36 @@ def timeline(
         parts.append(
             element("rect", class_="track", x=_LEFT, y=top + 4, width=WIDTH - _LEFT - _RIGHT, height=_LINE - 9)
         )
-        parts += [_bar(bar, begin, end, top) for bar in bars[:MOST_BARS] if bar.end >= begin and bar.begin <= end]
+        parts += [_bar(name, bar, begin, end, top) for bar in bars[:MOST_BARS] if bar.end >= begin and bar.begin <= end]
         parts.append(element("text", cut(text, 18), class_="faint", x=WIDTH - _RIGHT + 8, y=top + 13))
         cut_bars += len(bars[MOST_BARS:])
     parts.append(_legend(legend, bottom + 38))
     notes = [f"{hidden:,} more are not drawn"] if hidden else []
     if cut_bars:
         notes.append(f"{cut_bars:,} bars are not drawn")
-    return _chart(bottom + 46, parts, notes)
+    data = {
+        "kind": "timeline",
+        "begin": begin,
+        "end": end,
+        "legend": dict(legend),
+        "lines": [
+            {"name": _label(name), "text": text, "bars": [_as_data(bar, begin) for bar in bars[:MOST_BARS]]}
+            for name, bars, text in shown
+        ],
+    }
+    return _chart(bottom + 46, parts, notes, data)
 
 
-def _bar(bar: Bar, begin: float, end: float, top: float) -> Markup:
+def _as_data(bar: Bar, begin: float) -> tuple[float, float, str, str]:
+    """Return a bar with the seconds since the beginning of the chart, which are short."""
+    return round(bar.begin - begin, 3), round(bar.end - begin, 3), bar.kind, cut(bar.text, LONGEST_LABEL)
+
+
+def _bar(name: str, bar: Bar, begin: float, end: float, top: float) -> Markup:
     left, right = _x(max(bar.begin, begin), begin, end), _x(min(bar.end, end), begin, end)
     return element(
         "rect",
-        element("title", bar.text or f"{moment(bar.begin)} to {moment(bar.end)}"),
+        element("title", ": ".join(filter(None, (name, f"{moment(bar.begin)} to {moment(bar.end)}", bar.text)))),
         class_=bar.kind,
         x=left,
         y=top + 4,
@@ -279,7 +312,14 @@ def distribution(bins: Mapping[int, int], per_decade: int, marks: Mapping[str, f
         parts.append(element("line", class_="limit", x1=x, x2=x, y1=y - 8, y2=base))
         shift = -5 if anchor == "end" else 5
         parts.append(element("text", f"{name} {span(value)}", x=x + shift, y=y, text_anchor=anchor))
-    return _chart(base + 24, parts, [f"{sum(counts.values()):,} {unit}; a decade has {per_decade} bars"])
+    data = {
+        "kind": "distribution",
+        "per_decade": per_decade,
+        "unit": unit,
+        "marks": dict(marks),
+        "bins": sorted(counts.items()),
+    }
+    return _chart(base + 24, parts, [f"{sum(counts.values()):,} {unit}; a decade has {per_decade} bars"], data)
 
 
 def matrix(
@@ -332,7 +372,17 @@ def matrix(
     hidden = [len({pair[side] for pair in cells}) - len(kept) for side, kept in enumerate((down, across))]
     if any(hidden):
         notes.append(f"{hidden[0]:,} rows and {hidden[1]:,} columns with fewer {unit} are not drawn")
-    return _chart(top + size * len(down) + 10, parts, notes)
+    data = {
+        "kind": "matrix",
+        "down": rows,
+        "across": columns,
+        "unit": unit,
+        "rows": [_label(names.get(name, name)) for name in down],
+        "columns": [_label(names.get(name, name)) for name in across],
+        "cells": [(down[row], across[column], value) for (row, column), value in sorted(shown.items())],
+        "marked": [(down[row], across[column]) for row, column in framed],
+    }
+    return _chart(top + size * len(down) + 10, parts, notes, data)
 
 
 def _largest(cells: Mapping[tuple[str, str], float], side: int, names: Mapping[str, str]) -> dict[str, int]:
@@ -397,5 +447,11 @@ def _time_axis(begin: float, end: float, bottom: float) -> Markup:
     return joined(*parts)
 
 
-def _chart(height: float, parts: Sequence[Markup], notes: Sequence[str]) -> Chart:
-    return Chart(element("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img"), tuple(notes))
+def _label(text: str) -> str:
+    return cut(text, LONGEST_LABEL) or "(empty)"
+
+
+def _chart(
+    height: float, parts: Sequence[Markup], notes: Sequence[str], data: Mapping[str, Any] | None = None
+) -> Chart:
+    return Chart(element("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img"), tuple(notes), data or {})

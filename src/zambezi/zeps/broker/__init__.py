@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from zambezi.zeps.broker.broker import Broker
+from zambezi.zeps.broker.depot import StoreOptions
+from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.face import Broker
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Limits", "StoreOptions"]

@@ -93,7 +93,6 @@ class BrokerArguments(TypedDict, total=False):
     limits: Limits
     matchers: Matchers
     allow: Allow
-    own: Container[str]
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
-from zambezi.zeps.block import end_of_publishes, is_valid_publish
+from zambezi.zeps.block import end_of_publishes, is_publish_run, is_valid_publish
 from zambezi.zeps.broker.claims import confirm_acknowledged, taken
-from zambezi.zeps.broker.client_connection import MULTIPART, Connection
+from zambezi.zeps.broker.client_connection import Connection
 from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.desk import Desk
@@ -46,6 +46,7 @@ from zambezi.zeps.messages import (
     Zeps,
     invalid,
 )
+from zambezi.zmtp.runs import Run
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
@@ -89,10 +90,16 @@ class Session:
         self._spent = 0  # units of work since its turn began
         self._paused_by_stream = False
         self._connection_lost = False
-        self._unanswered_pings = 0
-        self._faults = 0
+        self._unanswered_pings = self._faults = 0
 
     # Messages of the client
+
+    def receive_run(self, run: Run) -> bool:
+        """Handle a run of PUBLISH messages as a whole, and return True; return False if it is anything else."""
+        accepted = self.may_publish and not self._deferred and is_publish_run(run)
+        if accepted:
+            self._publish(run.cut(), run.size)
+        return accepted
 
     def receive(self, frames: Sequence[bytes]) -> None:
         """Handle messages of one frame each, in order."""
@@ -106,8 +113,7 @@ class Session:
 
     def _handle_some(self, frames: Sequence[bytes]) -> int:
         """Handle messages until their work is enough for one turn, or must wait; return how many were handled."""
-        position = 0
-        count = len(frames)
+        position, count = 0, len(frames)
         self._spent = 0
         while position < count:
             if self._spent >= INLINE:
@@ -134,8 +140,8 @@ class Session:
     @property
     def _must_wait(self) -> bool:
         """Whether the next message must wait: for a stream that is created, an order, or a look into the store."""
-        is_busy = self._desk is not None and self._desk.is_busy
-        return self.state is SessionState.ATTACHING or is_busy or self._is_looking_up
+        desk = self._desk
+        return self.state is SessionState.ATTACHING or self._is_looking_up or (desk is not None and desk.is_busy)
 
     @property
     def _backed_up(self) -> bool:
@@ -198,15 +204,11 @@ class Session:
         publish_rest(self, frames, self._publish)
         self._end()
 
-    def _publish(self, frames: list[bytes]) -> None:
+    def _publish(self, frames: list[bytes], size: int = 0) -> None:
         assert self.stream is not None
         self.published += len(frames)
         self.engine.counters.published += len(frames)
-        self.stream.publish(frames, self)
-
-    def receive_multipart(self) -> None:
-        """Answer a message of several frames with INVALID: ZEPS has none."""
-        self.receive([MULTIPART])
+        self.stream.publish(frames, self, size)
 
     def _handle(self, frame: bytes) -> None:
         if self._desk is not None and is_valid_publish(frame):
@@ -405,9 +407,9 @@ class Session:
 
     def end_order(self, problem: str) -> None:
         """Go on after an order: it is executed, or has failed."""
+        if problem:
+            self.reject("order", problem)
         if self.state is not SessionState.CLOSED:
-            if problem:
-                self._send_invalid("order", problem)
             self._handle_deferred()
 
     def _confirm_all(self) -> None:

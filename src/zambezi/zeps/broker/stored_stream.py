@@ -125,7 +125,7 @@ class StoredStream(BrokerStream):
         time = self._last_time = max(int(now * _MICRO), self._last_time)
         publishers = self.publishers.take_unwritten()
         counts = [publisher.state for publisher in publishers]
-        block = deliver(frames, self._sequenced + 1) if frames else None
+        block = deliver(frames, self._sequenced + 1, self._pending_size > 0) if frames else None
         if block is not None:
             self._sequenced = block.last
             piece = piece_of(block, time, self.journal.policy.batch, counts)

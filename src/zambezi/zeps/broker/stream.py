@@ -147,6 +147,7 @@ class BrokerStream:
         self._table: PatternTable[Audience] = PatternTable(matchers)
         self._pending: list[bytes] = []  # PUBLISH messages that are not in the journal yet
         self._pending_bytes = 0
+        self._pending_size = 0  # of each pending message, if it is known that all have one size
         self._pending_since = 0.0
         self._scheduled = False  # whether a flush will run in this turn of the loop
         # Whether a block is being handed out. A connection that is found broken then may have published messages: their
@@ -162,8 +163,11 @@ class BrokerStream:
 
     # Appending
 
-    def publish(self, frames: list[bytes], publisher: PublishingSession) -> None:
-        """Accept valid PUBLISH messages, and append them now or in this turn of the loop. (ZEP-04)"""
+    def publish(self, frames: list[bytes], publisher: PublishingSession, size: int = 0) -> None:
+        """Accept valid PUBLISH messages, and append them now or in this turn of the loop. (ZEP-04)
+
+        `size` is the size of each of them, if it is known that all have one size.
+        """
         if self.journal.failed:
             publisher.refuse(self.stop_reason)
             return
@@ -172,8 +176,11 @@ class BrokerStream:
             return
         if not self._pending:
             self._pending_since = self.clock()
+            self._pending_size = size
+        elif size != self._pending_size:
+            self._pending_size = 0
         self._pending += frames
-        self._pending_bytes += sum(map(len, frames))
+        self._pending_bytes += size * len(frames) if size else sum(map(len, frames))
         if publisher.publisher is not None:
             self.publishers.note(publisher.publisher, len(frames))
         if not self._blocked:
@@ -204,7 +211,7 @@ class BrokerStream:
 
     def _append_pending(self) -> None:
         try:
-            block = self._append(self._pending) if self._pending else None
+            block = self._append(self._pending, self._pending_size > 0) if self._pending else None
             if block is None:
                 self._append_counts()
         except Asleep:
@@ -251,9 +258,9 @@ class BrokerStream:
         if self._has_unwritten:
             raise JournalFull(self.held)
 
-    def _append(self, frames: list[bytes]) -> Block:
+    def _append(self, frames: list[bytes], alike: bool = False) -> Block:
         """Sequence PUBLISH messages, and append them to the journal. (ZEP-09)"""
-        block = deliver(frames, self.journal.last + 1)
+        block = deliver(frames, self.journal.last + 1, alike)
         now = self.clock()
         unwritten = self.publishers.unwritten
         self.journal.append(block, now, [publisher.state for publisher in unwritten] if unwritten else ())

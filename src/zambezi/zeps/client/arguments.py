@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from time import time as wall_clock
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from zambezi.wire import Unencodable, string
@@ -23,6 +23,9 @@ from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat
 from zambezi.zmtp.endpoint import parse
 from zambezi.zmtp.security import Security
+
+if TYPE_CHECKING:
+    from zambezi.zeps.tracing import Tracing
 
 SERVICE: Final = "X-ZEPS"
 QUICK_HEARTBEAT: Final = Heartbeat(interval=2.0, timeout=6.0)
@@ -59,6 +62,7 @@ class ClientArguments(TypedDict, total=False):
     window: int  # bytes that are received and not read, for each subscription
     linger: float | None  # seconds that close() waits for confirmations
     group_key: bytes  # the key of sealed multicast groups
+    tracing: Tracing | None  # spans of messages, by OpenTelemetry; see `zambezi.zeps.tracing`
 
 
 class StreamArguments(TypedDict, total=False):

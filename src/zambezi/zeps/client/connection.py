@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.client.batch import check_deliveries
@@ -53,6 +53,9 @@ from zambezi.zmtp.reactor import Reactor, Timer
 from zambezi.zmtp.security import Null, Security
 from zambezi.zmtp.transport import Transport
 
+if TYPE_CHECKING:
+    from zambezi.zeps.tracing import Tracing
+
 _log: Final = logging.getLogger("zambezi.zeps")
 
 DIAL_PATIENCE: Final = 5.0  # seconds that a broker has to confirm the stream, if there is another broker to ask
@@ -80,6 +83,7 @@ class ClientOptions:
     window: int = WINDOW
     linger: float | None = 5.0
     group_key: bytes = b""
+    tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
         if self.group_key and len(self.group_key) != KEY:

@@ -73,6 +73,7 @@ class SubscriptionReader:
 
     def __init__(self, connection: SubscriberConnection | MemberConnection) -> None:
         self._connection = connection
+        self._tracing = connection.options.tracing
         self._named = connection if isinstance(connection, NamedConnection) else None
         self._member = connection if isinstance(connection, MemberConnection) else None
         self._handed: Sequence[int] = ()  # the last sequences that the program has got, of a member of a group
@@ -121,6 +122,8 @@ class SubscriptionReader:
             if failure is not None:
                 raise failure
             return MessageBatch(self._connection.stream, [])
+        if batch is not None and self._tracing is not None:
+            self._tracing.note_received(batch)
         return batch
 
     # Acknowledgements of a named reader, or of a member of a group

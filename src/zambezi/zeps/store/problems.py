@@ -11,6 +11,7 @@ from zambezi.zeps.store.commands import Failed
 _STATUS: Final = re.compile(r"status code: (\d\d\d[A-Za-z ]*)")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
+_ATTEMPT: Final = re.compile(r"Error performing [A-Z]+ (\w+://[^/\s]+)\S* in \S+?(?:, after .*?)? - ")
 _NO_BUCKET: Final = "NoSuchBucket"
 _SKEWED: Final = "RequestTimeTooSkewed"
 _REFUSALS: Final = ("401", "403")
@@ -24,7 +25,7 @@ def reason_of(error: BaseException) -> str:
     text = str(error).partition("\n\nDebug source")[0].strip()
     status = _STATUS.search(text)
     if status is None:
-        return text.partition("\n")[0] or type(error).__name__
+        return _ATTEMPT.sub(r"\1: ", text.partition("\n")[0]) or type(error).__name__
     said = [
         unescape(found.group(1)).strip() for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text)) is not None
     ]

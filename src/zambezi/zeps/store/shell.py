@@ -37,6 +37,7 @@ from zambezi.zeps.store.commands import (
     Together,
     Wait,
 )
+from zambezi.zeps.store.names import FORMAT_KEY
 from zambezi.zeps.store.problems import as_failed, is_refusal, reason_of
 
 if TYPE_CHECKING:
@@ -67,21 +68,22 @@ class ObjectStore:
     """A prefix of an object store, by its URL: `s3://bucket/prefix`, `gs://...`, `az://...`, or a directory.
 
     `options` are obstore's, such as `endpoint`, `region`, `access_key_id`, `allow_http`. Without them, the store's own
-    environment variables count.
+    environment variables count. With `create`, a directory that does not exist is made.
     """
 
-    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, options: Mapping[str, str] | None = None, *, create: bool = True) -> None:
         self.url = url
         self._failing: dict[str, tuple[str, float]] = {}  # the last reason of requests that failed, and when
         self._directory: Path | None = None
-        self._raw = self._open(url, dict(options or {}))
+        self._has_format = False  # whether a request has shown that the directory has a file with the format
+        self._raw = self._open(url, dict(options or {}), create=create)
         self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self.puts = Histogram()  # how long each put took, also if it failed
         self._puts_lock = threading.Lock()
         self._synced: set[Path] = set()  # directories whose names are on the disk
 
-    def _open(self, url: str, options: dict[str, str]) -> RawStore:
+    def _open(self, url: str, options: dict[str, str], *, create: bool) -> RawStore:
         try:
             from obstore.store import LocalStore, from_url  # noqa: PLC0415
         except ImportError:
@@ -92,7 +94,10 @@ class ObjectStore:
         try:
             if scheme == "file":
                 path = Path(unquote(urlsplit(url).path) if is_store_url(url) else url).absolute()
-                path.mkdir(parents=True, exist_ok=True)
+                if create:
+                    path.mkdir(parents=True, exist_ok=True)
+                elif not path.is_dir():
+                    raise StoreError(f"{url} cannot be opened: there is no such directory")
                 self._directory = path
                 return LocalStore(path)
             if scheme in ("s3", "s3a"):
@@ -134,6 +139,26 @@ class ObjectStore:
         return next((reason for reason, at in list(self._failing.values()) if at >= begun), "")
 
     def _try(self, request: Request) -> Answer:
+        if not (lost := self._lost()):
+            answer = self._ask(request)
+            lost = self._lost()
+        if lost:
+            return Failed(lost)
+        if isinstance(request, Get) and request.key == FORMAT_KEY and isinstance(answer, bytes):
+            self._has_format = True
+        return answer
+
+    def _lost(self) -> str:
+        """Return why a directory is no longer the store: it was unmounted or moved away. Empty if it still is.
+
+        Otherwise obstore would make the directories of a new object again, for example in the directory below the mount
+        point, and all streams would seem to be empty.
+        """
+        if not self._has_format or self._directory is None or (self._directory / FORMAT_KEY).exists():
+            return ""
+        return f"{self._directory} has no {FORMAT_KEY} any more: was it unmounted, or moved?"
+
+    def _ask(self, request: Request) -> Answer:
         try:
             return self._execute(request)
         except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""zambezi.zeps.broker.broker: the engine with real sockets, threads and files."""
+"""zambezi.zeps.broker.service: the engine with real sockets, threads and files."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import eventually, in_loop
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.block import Block
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import UNREAD, Limits
+from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Span
 from zambezi.zeps.journal.counts import Count
@@ -53,7 +53,7 @@ TCP = "tcp://127.0.0.1:*"
 @in_loop
 async def test_replay_and_live_over_every_transport(tmp_path: Path, transport: str) -> None:
     endpoint = {"tcp": TCP, "ipc": f"ipc://{tmp_path}/socket", "inproc": "inproc://broker"}[transport]
-    async with Broker(tmp_path / "data") as broker, Speaker(broker.bind(endpoint)) as speaker:
+    async with BrokerService(tmp_path / "data") as broker, Speaker(broker.bind(endpoint)) as speaker:
         await speaker.attach("prices", PLENTY)
         await speaker.publish("a", "b", "c", body=b"old")
         await speaker.barrier()
@@ -66,7 +66,7 @@ async def test_replay_and_live_over_every_transport(tmp_path: Path, transport: s
 @pytest.mark.spec("ZEP-14")
 @in_loop
 async def test_a_client_subscribes_and_publishes_on_one_connection(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
+    async with BrokerService(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.say(Attach("s"), Publish("a", b"1"), Subscribe("", 0), Credit(10_000), Publish("b", b"2"), Ping())
         await speaker.say(Publish("c", b"3"), Ping())
         heard = [await speaker.hear() for _ in range(7)]
@@ -94,7 +94,7 @@ async def test_replay_and_live_over_curve(tmp_path: Path) -> None:
         allowed.append((user, action, stream))
         return True
 
-    async with Broker(tmp_path, security=security, authenticator=authenticator, allow=allow) as broker:
+    async with BrokerService(tmp_path, security=security, authenticator=authenticator, allow=allow) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint, security=CurveClient(SERVER_KEYS.public, CLIENT_KEYS)) as speaker:
             await speaker.attach("prices", PLENTY)
@@ -113,23 +113,23 @@ async def test_replay_and_live_over_curve(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_second_broker_for_the_same_data_refuses_to_start(tmp_path: Path) -> None:
-    async with Broker(tmp_path):
+    async with BrokerService(tmp_path):
         with pytest.raises(JournalError, match=f"in use by process {os.getpid()}"):
-            Broker(tmp_path)
-    async with Broker(tmp_path):
+            BrokerService(tmp_path)
+    async with BrokerService(tmp_path):
         pass
 
 
 @pytest.mark.spec("ZEP-17")
 @in_loop
 async def test_a_broker_that_is_closed_leaves_everything_to_the_next(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
+    async with BrokerService(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.attach("prices")
         await speaker.publish(*"abc")
         await speaker.barrier()
         await speaker.publish("d")
         await eventually(lambda: broker.counters.published == 4)
-    async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
+    async with BrokerService(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.attach("prices", PLENTY)
         await speaker.publish("e")
         await speaker.subscribe()
@@ -139,7 +139,7 @@ async def test_a_broker_that_is_closed_leaves_everything_to_the_next(tmp_path: P
 @pytest.mark.spec("ZEP-07")
 @in_loop
 async def test_a_broker_that_closes_says_goodbye_and_hears_the_last_words(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
+    broker = BrokerService(tmp_path)
     endpoint = broker.bind(TCP)
     async with Speaker(endpoint) as early:
         await early.attach("prices")
@@ -157,14 +157,14 @@ async def test_a_broker_that_closes_says_goodbye_and_hears_the_last_words(tmp_pa
         await speaker.say(DetachOk())
         await closing
         await broker.close()
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         assert broker.engine.streams[0].journal.last == 1
 
 
 @pytest.mark.spec("ZEP-07")
 @in_loop
 async def test_a_client_that_detaches_is_let_go_when_it_has_read_everything(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         with Stranger.calling(broker.bind(TCP)) as stranger:
             stranger.say(hello() + encode([message.encode()[0] for message in (Attach("s"), Ping(), Detach())]))
             await asyncio.to_thread(stranger.listen_to_the_end)
@@ -175,7 +175,7 @@ async def test_a_client_that_detaches_is_let_go_when_it_has_read_everything(tmp_
 @pytest.mark.spec("ZEP-08")
 @in_loop
 async def test_bad_input_is_answered_and_counted(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
+    async with BrokerService(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.attach("prices")
         await speaker.dealer.send([b"two", b"frames"])
         await speaker.dealer.send([Publish("k", b"").encode()[0], b""])
@@ -193,7 +193,7 @@ async def test_bad_input_is_answered_and_counted(tmp_path: Path) -> None:
 @in_loop
 async def test_a_message_that_is_too_large_is_refused_and_skipped(tmp_path: Path, security: str) -> None:
     server = CurveServer(SERVER_KEYS) if security == "curve" else Null()
-    async with Broker(tmp_path, limits=Limits(message=10_000), security=server) as broker:
+    async with BrokerService(tmp_path, limits=Limits(message=10_000), security=server) as broker:
         endpoint = broker.bind(TCP)
         client = CurveClient(SERVER_KEYS.public) if security == "curve" else Null()
         async with Speaker(endpoint, security=client) as speaker:
@@ -210,7 +210,7 @@ async def test_a_message_that_is_too_large_is_refused_and_skipped(tmp_path: Path
 
 @in_loop
 async def test_connections_are_limited(tmp_path: Path) -> None:
-    async with Broker(tmp_path, limits=Limits(connections=2)) as broker:
+    async with BrokerService(tmp_path, limits=Limits(connections=2)) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as one, Speaker(endpoint) as other:
             await one.attach("a")
@@ -228,7 +228,7 @@ async def test_a_client_that_does_not_read_its_answers_is_disconnected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "zambezi.zmtp")
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as other:
             await other.attach("prices")
@@ -262,7 +262,7 @@ async def test_a_client_that_does_not_read_its_answers_is_disconnected(
 @in_loop
 async def test_a_connection_that_ends_while_its_held_messages_are_handled(tmp_path: Path) -> None:
     """Messages wait while a stream is created. The broker disconnects the client in the middle of them."""
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind("tcp://127.0.0.1:*")
         with Stranger.calling(endpoint, small=True) as stranger:
             stranger.say(hello() + encode([Attach("new").encode()[0], *[Ping().encode()[0]] * 20_000]))
@@ -284,7 +284,7 @@ async def test_a_full_disk_holds_publishers_back_by_tcp(tmp_path: Path, monkeypa
         append(journal, block, now, counts)
 
     monkeypatch.setattr(Journal, "append", perhaps)
-    async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
+    async with BrokerService(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.attach("prices", PLENTY)
         messages = [Publish(f"{number}", b"x" * 1000) for number in range(20_000)]
         sending = asyncio.ensure_future(speaker.say(*messages, Ping()))
@@ -315,7 +315,7 @@ async def test_messages_sent_before_a_connection_broke_wait_for_room(
         append(journal, block, now, counts)
 
     monkeypatch.setattr(Journal, "append", perhaps)
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         with Stranger.calling(broker.bind(TCP)) as stranger:
             stranger.say(hello() + encode([Attach("prices").encode()[0]] + [Publish("k", b"").encode()[0]] * 10))
             await eventually(lambda: broker.engine.streams and broker.engine.streams[0].held)
@@ -332,7 +332,7 @@ async def test_messages_sent_before_a_connection_broke_wait_for_room(
 
 @in_loop
 async def test_messages_after_detach_are_ignored(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         with Stranger.calling(broker.bind(TCP), small=True) as stranger:
             words = [Attach("prices"), Credit(PLENTY), Subscribe("", 0), *[Publish("k", b"x" * 100_000)] * 100]
             await asyncio.to_thread(stranger.say, hello() + encode([word.encode()[0] for word in words]))
@@ -351,8 +351,8 @@ async def test_messages_after_detach_are_ignored(tmp_path: Path) -> None:
 @in_loop
 async def test_a_broker_that_cannot_start_leaves_the_directory_free(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="a stream needs a name; this one is empty"):
-        Broker(tmp_path, streams=[""])
-    async with Broker(tmp_path) as broker:
+        BrokerService(tmp_path, streams=[""])
+    async with BrokerService(tmp_path) as broker:
         assert broker.engine.names() == []
 
 
@@ -371,7 +371,7 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
         asyncio.run_coroutine_threadsafe(release.wait(), loop).result(60)
         sync(files, *arguments)
 
-    async with Broker(tmp_path, policy=Policy(sync="always")) as broker:
+    async with BrokerService(tmp_path, policy=Policy(sync="always")) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as one, Speaker(endpoint) as other:
             await one.attach("prices")
@@ -397,7 +397,7 @@ async def test_the_publisher_learns_of_a_failed_sync(tmp_path: Path, monkeypatch
     def broken(files: Files, *_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    async with Broker(tmp_path, policy=Policy(sync="always")) as broker, Speaker(broker.bind(TCP)) as speaker:
+    async with BrokerService(tmp_path, policy=Policy(sync="always")) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.attach("prices")
         with monkeypatch.context() as patch:
             patch.setattr(Files, "sync", broken)
@@ -422,7 +422,7 @@ async def test_a_sync_of_a_stream_that_was_deleted_is_no_alarm(
         raise JournalError("the journal is closed")
 
     monkeypatch.setattr(Journal, "sync", sync)
-    async with Broker(tmp_path) as broker, Client.connect(broker.bind("inproc://deleted")) as client:
+    async with BrokerService(tmp_path) as broker, Client.connect(broker.bind("inproc://deleted")) as client:
         async with Speaker(broker.bind(TCP)) as speaker:
             await speaker.attach("s")
             await speaker.say(Publish("k", b"1"), Ping())
@@ -437,7 +437,7 @@ async def test_a_sync_of_a_stream_that_was_deleted_is_no_alarm(
 async def test_pages_that_are_not_in_memory_are_read_by_another_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
+    async with BrokerService(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.attach("prices", PLENTY)
         await speaker.publish(*["k"] * 1000, body=b"x" * 1000)
         await speaker.barrier()
@@ -458,7 +458,7 @@ async def test_pages_that_are_not_in_memory_are_read_by_another_thread(
 @pytest.mark.spec("ZEP-11")
 @in_loop
 async def test_a_subscriber_that_stops_reading_delays_no_other(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as publisher, Speaker(endpoint) as reader:
             await publisher.attach("prices")
@@ -482,11 +482,11 @@ async def test_a_subscriber_that_stops_reading_delays_no_other(tmp_path: Path) -
 
 @in_loop
 async def test_a_port_is_free_again_and_clients_reconnect(tmp_path: Path) -> None:
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         speaker = Speaker(endpoint)
         await speaker.attach("prices")
-    async with Broker(tmp_path) as broker:
+    async with BrokerService(tmp_path) as broker:
         assert broker.bind(endpoint) == endpoint
         await speaker.expect(Detach)
         await speaker.attach("prices")
@@ -498,6 +498,6 @@ async def test_a_port_in_use_is_an_error_and_the_broker_can_be_closed(tmp_path: 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        async with Broker(tmp_path) as broker:
+        async with BrokerService(tmp_path) as broker:
             with pytest.raises(EndpointError, match="in use"):
                 broker.bind(f"tcp://127.0.0.1:{taken.getsockname()[1]}")

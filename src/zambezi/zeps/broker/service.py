@@ -1,13 +1,6 @@
 """The broker on asyncio: the engine with sockets, a clock, and threads for the disk.
 
->>> import asyncio, tempfile
->>> async def main() -> str:
-...     with tempfile.TemporaryDirectory() as directory:
-...         async with Broker(directory) as broker:
-...             endpoint = broker.bind("tcp://127.0.0.1:*")
-...             return endpoint.rpartition(":")[0]
->>> asyncio.run(main())
-'tcp://127.0.0.1'
+The server composes it with other services, and looks into it; programs use the small face `Broker`.
 """
 
 from __future__ import annotations
@@ -16,13 +9,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.fetching import THREADS as FETCHES
@@ -70,11 +64,8 @@ EXTENDED: Final = (ONCE, ADMIN, TIMES, POSITIONS, REQUESTS, SHARED, RANGES)
 HEARTBEAT: Final = Heartbeat(interval=10.0, timeout=30.0)
 
 
-class Broker:
-    """A broker that stores streams in the directory `path`, and serves them at the endpoints that it is bound to.
-
-    Make it inside a running event loop, and close it with `async with` or `close()`.
-    """
+class BrokerService:
+    """A broker, with all that the parts of a server use of it. Make it inside a running event loop."""
 
     def __init__(
         self,
@@ -88,6 +79,7 @@ class Broker:
         group_key: bytes = b"",
         scrub: int = RATE,
         store: StoreOptions | None = None,
+        own: Container[str] = (),
         **options: Unpack[BrokerArguments],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -109,7 +101,7 @@ class Broker:
         self._searcher = ThreadPoolExecutor(2, "zambezi-search")
         self._remote = ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take")  # for streams in an object store
         self._storage_closing = False  # no thread may sync or wake a journal any more
-        settings = BrokerOptions(**options)
+        settings = BrokerOptions(own=own, **options)
         default = policy or Policy()
         self._fetchers = ThreadPoolExecutor(FETCHES, "zambezi-fetch")
         self._evicting = False
@@ -322,13 +314,14 @@ class Broker:
         if session is None:
             return  # the connection ended while its held messages were handled
         if batch.ends is None:
-            session.receive(batch.frames)
+            if batch.run is None or not session.receive_run(batch.run):
+                session.receive(batch.frames)
             return
         for message in batch:
             if len(message) == 1:
                 session.receive(message)
             else:
-                session.receive_multipart()
+                session.receive([MULTIPART])
 
     def writable(self, peer: Peer) -> None:
         """Tell a session that waits for it. For messages the connection asks its session with `pull`."""
