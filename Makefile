@@ -8,10 +8,10 @@ OLDEST := $(abspath $(VENV))/oldest-spark
 OLDEST_SPARK := $(shell sed -n 's/.*"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help test oldest demo check format generate bench soak campaign docs conformance dist clean
+.PHONY: help test oldest-spark oldest demo check format generate bench soak campaign docs conformance dist clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or run make PYTHON=/path/to/python3"; exit 1; }
@@ -30,6 +30,8 @@ test: $(STAMP) ## run all tests, in parallel and in random order
 $(OLDEST): pyproject.toml | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDEST) 'pyspark==$(OLDEST_SPARK).*'
 	@touch $@
+
+oldest-spark: $(OLDEST) ## install the oldest Spark that works, beside the newest
 
 oldest: $(OLDEST) ## run the tests of Spark sessions with the oldest Spark that works
 	PYTHONPATH=$(OLDEST) $(BIN)/python -c 'import pyspark; assert pyspark.__version__.startswith("$(OLDEST_SPARK)."), pyspark.__version__'

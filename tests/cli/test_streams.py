@@ -137,8 +137,8 @@ def test_a_publisher_with_a_name_skips_the_lines_that_it_has_published(
         return capsys.readouterr().err.strip()
 
     lines = [b"%d\n" % number for number in range(2500)]
-    assert publish(b"".join(lines[:1200])) == "1200 messages published to copies"
-    assert publish(b"".join(lines)) == "1300 messages published to copies; 1200 messages skipped, published before"
+    assert publish(b"".join(lines[:1200])) == "1,200 messages published to copies"
+    assert publish(b"".join(lines)) == "1,300 messages published to copies; 1,200 messages skipped, published before"
     assert publish(b"".join(lines[:1])) == "0 messages published to copies; 1 message skipped, published before"
     found = run(capsys, "sub", "copies", "--since", "earliest", "--until", "now", *at).splitlines()
     assert found == [f"{number + 1} k {number}" for number in range(2500)]
@@ -158,7 +158,7 @@ def test_files_are_published_as_messages(
 
 def test_a_message_is_repeated_at_a_rate(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pub", "s", "k", "x", "--repeat", "2500", "--rate", "100000", "--endpoint", served.endpoint]) == 0
-    assert "2500 messages published" in capsys.readouterr().err
+    assert "2,500 messages published" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

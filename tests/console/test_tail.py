@@ -49,6 +49,17 @@ async def test_new_messages_above_the_rate_are_skipped_and_counted(
 
 
 @in_loop
+async def test_a_page_can_begin_with_the_newest_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "NEWEST", 2)
+    async with shown(tmp_path) as (server, browser):
+        await publish(server, 5)
+        async with browser.get("/api/tail?stream=prices&since=newest") as answer:
+            while not (line := await answer.content.readline()).startswith(b"data: "):
+                pass
+    assert json.loads(line[6:])["sequence"] == 4
+
+
+@in_loop
 async def test_old_messages_wait_for_the_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Budget, "wait", lambda *_: 0.001)
     async with shown(tmp_path) as (server, browser):

@@ -30,6 +30,7 @@ class Session:
     asides: dict[str, list[str]] = field(default_factory=dict)  # commands to run after a command with this beginning
     typed: tuple[str, ...] = ()  # lines that a person types into a program; the terminal shows them
     places: dict[str, str] = field(default_factory=dict)  # directories of the system, and their replacements
+    unit: str = ""  # the command that `systemctl start zambezi` runs
     again: tuple[str, ...] = ()  # commands to repeat until the state that the page shows is reached
     name: str = "laptop"
 
@@ -49,6 +50,18 @@ keys = "keys"
 endpoint = "tcp://127.0.0.2:5671"
 [zeps.streams.prices]
 multicast = "udp://239.77.1.2:5680?interface=eth0"
+"""
+# The server of docs/operations.md.
+UNIT = """
+[server]
+data = "data"
+keys = "etc/keys"
+[zeps]
+endpoint = "tcp://127.0.0.2:5671"
+[console]
+enabled = false
+[zre]
+enabled = false
 """
 ONLY = "--only zeps"
 
@@ -93,11 +106,13 @@ SESSIONS: dict[str, Session] = {
         },
     ),
     "docs/operations.md": Session(
-        places={"/etc/zambezi": "etc"},
+        places={"/etc/zambezi": "etc", "/var/lib/zambezi": "data", "/backup": "backup"},
+        files={"etc/zambezi.toml": UNIT},
+        unit=f"zambezi serve {ONLY} --config etc/zambezi.toml",
         asides={
-            "zambezi keygen sensor-7": [
+            "zambezi keygen sensor-7 ": [
                 "cp sensor-7/sensor-7.pub etc/keys/allowed/ && cp etc/keys/server.pub .",
-                f"zambezi serve {ONLY} --zeps tcp://127.0.0.2:5671 --curve etc/keys",
+                "systemctl start zambezi",
             ],
         },
     ),
@@ -146,6 +161,7 @@ WITH_SPARK = ("docs/pipelines.md", "docs/tutorial.md")
 def test_the_transcripts_of_a_page_are_true(page: str, network: Network, tmp_path: Path) -> None:
     session = SESSIONS[page]
     for file, text in session.files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
     host = network.host()
     running: list[tuple[Command, list[str]]] = []
@@ -155,7 +171,17 @@ def test_the_transcripts_of_a_page_are_true(page: str, network: Network, tmp_pat
         started.append(Command(host, tmp_path, command, name=name))
         return started[-1]
 
+    def control(order: str) -> Command:
+        """Do what `systemctl` does with the unit of the server."""
+        if order in ("stop", "restart"):
+            running.pop()[0].stop()
+        if order in ("start", "restart"):
+            running.append((run(session.unit, session.name), []))
+        return started[-1]
+
     def begin(command: str, output: list[str], name: str = session.name) -> Command:
+        if command.startswith("systemctl "):
+            return control(command.split()[1])
         for place, here in session.places.items():
             command = command.replace(place, here)
             output = [line.replace(place, here) for line in output]

@@ -16,6 +16,7 @@ from playwright.sync_api import expect, sync_playwright
 from tests.console.test_page import CHROMIUM, PATIENCE, QUIET
 from tests.pages.blocks import PAGES, ROOT
 from zambezi.cli import SUBCOMMANDS
+from zambezi.zeps.client.arguments import ClientArguments
 
 pytestmark = pytest.mark.xdist_group("site")
 
@@ -62,10 +63,39 @@ def test_the_site_has_every_page(site: Path) -> None:
     assert wanted <= {page.relative_to(site) for page in site.rglob("*.html")}
 
 
-def test_the_site_has_every_command(site: Path) -> None:
-    anchors = Links(site / "commands.html").anchors
-    assert {"zambezi-serve", "zambezi-stream-trim", "zambezi-context-use"} < anchors
-    assert {f"zambezi-{name}" for name in SUBCOMMANDS} <= {"-".join(one.split("-")[:2]) for one in anchors}
+def test_every_command_has_a_page_and_is_in_the_list(site: Path) -> None:
+    assert {page.stem for page in (site / "commands").glob("*.html")} == set(SUBCOMMANDS)
+    assert {"zambezi-stream-trim", "zambezi-stream-list"} < Links(site / "commands" / "stream.html").anchors
+    assert "--since" in (site / "commands" / "sub.html").read_text()
+    listed = {target.partition("#")[0] for target in Links(site / "commands.html").targets}
+    assert {f"commands/{name}.html" for name in SUBCOMMANDS} <= listed
+
+
+def test_every_page_leads_to_the_previous_and_to_the_next(site: Path) -> None:
+    lost = []
+    for page in site.rglob("*.html"):
+        if page.name == "404.html":
+            continue
+        text = page.read_text()
+        ends = {"prev": page.relative_to(site).as_posix() != "index.html", "next": page.name != "reference.html"}
+        lost += [f"{page.name}: {end}" for end, wanted in ends.items() if (f'rel="{end}"' in text) != wanted]
+    assert lost == []
+
+
+def test_the_wave_is_the_logo_and_the_picture_is_on_the_landing_page(site: Path) -> None:
+    wave = re.search(r' d="([^"]+)"', (ROOT / "src/zambezi/console/static/icon.svg").read_text())
+    assert wave is not None
+    for name in ("wave.svg", "icon.svg"):
+        assert wave[1] in (site / "assets" / name).read_text()
+    landing = Links(site / "index.html").targets
+    assert {"assets/wave.svg", "assets/icon.svg", "console.png"} <= set(landing)
+
+
+def test_the_reference_has_each_option_of_connect(site: Path) -> None:
+    text = (site / "reference.html").read_text()
+    client = text[text.index('id="zambezi.zeps.sync.Client"') : text.index('id="zambezi.zeps.sync.Client.connect"')]
+    for name in ClientArguments.__annotations__:
+        assert re.search(rf"^{name} ", re.sub(r"<[^>]+>", "", client), re.MULTILINE), name
 
 
 @pytest.mark.parametrize("word", ["docker", "grafana", "kubernetes", "zambezi bench"])

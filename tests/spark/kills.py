@@ -6,8 +6,8 @@
 A kill is `kill -9` of the driver, its Java and its workers, at a moment that is drawn: a while after the run has added
 a batch, or right when it has written a file, the state, or a commit. After every kill, deltalake and a reader that
 shares no code with it must see the same: of each stream the messages from the first to some message, each once, and
-never fewer than before. In the end, after a run that is left alone, they see every message once. Small files are merged
-all the while. With `--weed` the table is in an object store.
+never fewer than before. The last run is interrupted when it has everything, as by Ctrl-C: it ends in good order, and
+they see every message once. Small files are merged all the while. With `--weed` the table is in an object store.
 """
 
 from __future__ import annotations
@@ -144,6 +144,10 @@ class Table:
         except TableNotFoundError:
             return -1
 
+    def count(self) -> int:
+        """Return the number of messages, as deltalake counts them."""
+        return int(DeltaTable(self.uri, storage_options=self.options).count()) if self.version() >= 0 else 0
+
     def seen(self) -> dict[str, Counter[int]]:
         """Return how often the table has each sequence, by stream."""
         if self.version() < 0:
@@ -225,8 +229,7 @@ def _run(times: int, seed: int, say: Callable[[str], object], place: Path, table
                     before[name] = last
                 said = f"{sum(map(len, found.values())):,} messages in {len(found)} streams, version {table.version()}"
                 say(f"kill {number} ({moment}): {said}, each once")
-        last_run = Driver("archive", endpoint, table.uri, place, *SMALL, *table.arguments())
-        assert last_run.wait() == 0, f"seed {seed}: the last run failed: {last_run.said()}"
+        _finish(endpoint, table, place, publishing.published * len(STREAMS))
     found = table.seen()
     for name in STREAMS:
         expected = Counter(range(1, publishing.published + 1))
@@ -234,6 +237,19 @@ def _run(times: int, seed: int, say: Callable[[str], object], place: Path, table
         assert found[name] == expected, f"seed {seed}: {name} has {found[name].total()} of {len(expected)}: {wrong}"
     say(f"after {times} kills: {publishing.published:,} messages in each stream, each once")
     return publishing.published
+
+
+def _finish(endpoint: str, table: Table, place: Path, count: int) -> None:
+    """Let a run follow the streams until the table has all messages, and interrupt it."""
+    driver = Driver("archive", endpoint, table.uri, place, *SMALL, *table.arguments(), "--follow", "--every", "200ms")
+    try:
+        driver.until(lambda: table.count() >= count, pause=0.2)
+        os.kill(driver.process.pid, signal.SIGINT)
+        assert driver.wait() == 0, f"the last run failed: {driver.said()}"
+    finally:
+        driver.kill()
+    assert f"healthy: yes ({len(STREAMS)} streams, {count:,} messages" in driver.said(), driver.said()
+    assert "Traceback" not in driver.said(), driver.said()
 
 
 def command(run: Callable[..., int], description: str | None, times: int) -> None:

@@ -38,11 +38,11 @@ async def eventually(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
-def wait_until(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
     """Wait in a thread until a condition holds."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE:g} s"
+        assert time.monotonic() < deadline, f"the condition did not hold within {patience:g} s"
         time.sleep(0.002)
 
 

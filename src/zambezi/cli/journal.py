@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.journal_import import add_import
@@ -121,10 +122,6 @@ def _time(microseconds: int, timespec: str = "milliseconds") -> str:
         return datetime_of(microseconds).isoformat(timespec=timespec)
     except OverflowError:
         return f"{microseconds} us"  # the clock was wrong by millennia
-
-
-def _messages(number: int) -> str:
-    return f"{number:,} message" if number == 1 else f"{number:,} messages"
 
 
 # info
@@ -323,8 +320,8 @@ def _verify(journal: Journal, advance: Callable[[int], None]) -> int:
             case _:
                 say(f"note: {printable(journal.name)}: {printable(str(found))}")
     advance(done)
-    verdict = f"damage in {damages:,} {'place' if damages == 1 else 'places'}" if damages else "no damage"
-    intact = f"{_messages(message_count)} in {batch_count:,} {'batch' if batch_count == 1 else 'batches'} intact"
+    verdict = f"damage in {so_many(damages, 'place')}" if damages else "no damage"
+    intact = f"{so_many(message_count, 'message')} in {so_many(batch_count, 'batch', 'batches')} intact"
     say(f"{printable(journal.name)}: {intact}, {verdict}")
     return damages
 
@@ -509,7 +506,7 @@ def run_export(arguments: argparse.Namespace) -> int:
                     written += 1
             out.flush()
     where = "" if arguments.out == "-" else f" to {arguments.out}"
-    print(f"{_messages(written)} of {printable(journal.name)} written{where}", file=sys.stderr)
+    print(f"{so_many(written, 'message')} of {printable(journal.name)} written{where}", file=sys.stderr)
     return 0
 
 
@@ -587,10 +584,10 @@ def run_truncate(arguments: argparse.Namespace) -> int:
             return 0
         if journal.first - 1 <= after < journal.last and not arguments.yes:
             confirm(
-                f"remove {_messages(doomed)} of {name}, {after + 1} to {journal.last}, permanently?",
+                f"remove {so_many(doomed, 'message')} of {name}, {after + 1} to {journal.last}, permanently?",
                 JournalError("nothing was removed"),
             )
         journal.truncate(after)
         end = f"it ends with sequence {journal.last}, incarnation {journal.incarnation}"
-        say(f"{name}: {_messages(doomed)} removed; {end}")
+        say(f"{name}: {so_many(doomed, 'message')} removed; {end}")
     return 0

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.exported import read_exported
 from zambezi.wire.text import printable
@@ -63,8 +64,8 @@ def run_import(arguments: argparse.Namespace) -> int:
         raise JournalError(f"{arguments.data} does not exist; name the data directory with --data DIR")
     with Store(arguments.data) as store:
         added, skipped = import_messages(store.open(arguments.stream), messages, publisher, time.time())
-    known = f"; {_messages(skipped)} skipped, imported before" if skipped else ""
-    print(f"{_messages(added)} of {path} imported to {printable(arguments.stream)}{known}", file=sys.stderr)
+    known = f"; {so_many(skipped, 'message')} skipped, imported before" if skipped else ""
+    print(f"{so_many(added, 'message')} of {path} imported to {printable(arguments.stream)}{known}", file=sys.stderr)
     return 0
 
 
@@ -74,7 +75,3 @@ def _digest_of(path: Path) -> bytes:
         while octets := file.read(_PIECE):
             digest.update(octets)
     return digest.digest()
-
-
-def _messages(number: int) -> str:
-    return f"{number:,} message" if number == 1 else f"{number:,} messages"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
+from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.exported import parse_line
 from zambezi.cli.quantity import count
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass  # the flush below still confirms what was read
         stream.flush(timeout=arguments.timeout)
-    print(f"{_number(published)} published to {arguments.stream}{_skipped(skipped)}", file=sys.stderr)
+    print(f"{so_many(published, 'message')} published to {arguments.stream}{_skipped(skipped)}", file=sys.stderr)
     return 0
 
 
@@ -123,12 +124,8 @@ def paced(
             sleep(max(0.0, began + done / rate - clock()))
 
 
-def _number(count: int) -> str:
-    return f"{count} {'message' if count == 1 else 'messages'}"
-
-
 def _skipped(count: int) -> str:
-    return f"; {_number(count)} skipped, published before" if count else ""
+    return f"; {so_many(count, 'message')} skipped, published before" if count else ""
 
 
 def _content(path: Path) -> bytes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
+from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.journal import DATA
 from zambezi.cli.stream_tables import size
@@ -160,8 +161,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
         damages += len(found.problems)
         for problem in found.problems:
             say(f"damage: {printable(stream.name)}: {printable(problem)}")
-        verdict = f"damage in {len(found.problems):,} places" if found.problems else "no damage"
-        say(f"{printable(stream.name)}: {found.messages:,} messages in {found.objects:,} objects, {verdict}")
+        verdict = f"damage in {so_many(len(found.problems), 'place')}" if found.problems else "no damage"
+        content = f"{so_many(found.messages, 'message')} in {so_many(found.objects, 'object')}"
+        say(f"{printable(stream.name)}: {content}, {verdict}")
     return 1 if damages else 0
 
 
@@ -176,7 +178,7 @@ def run_copy(arguments: argparse.Namespace) -> int:
         for name in arguments.streams or known:
             try:
                 copied = copy_stream(store, data.open(name))
-                say(f"{printable(name)}: {copied:,} messages copied")
+                say(f"{printable(name)}: {so_many(copied, 'message')} copied")
             except StoreError as problem:
                 failures += 1
                 print(f"zambezi: {printable(str(problem))}", file=sys.stderr)
@@ -192,7 +194,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
                 failures += _mend(store, stream, data)
             else:
                 restored = restore_stream(store, stream, data)
-                say(f"{printable(stream.name)}: {restored:,} messages restored")
+                say(f"{printable(stream.name)}: {so_many(restored, 'message')} restored")
     return 1 if failures else 0
 
 

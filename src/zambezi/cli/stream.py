@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
+from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import octets, seconds, start
@@ -289,7 +290,7 @@ def run_truncate(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         info = find(client, arguments.stream, arguments.timeout)
         doomed = max(0, info.last - arguments.after)
-        _ask(arguments, f"remove the last {_number(doomed)} of {printable(info.stream)}, permanently?")
+        _ask(arguments, f"remove the last {so_many(doomed, 'message')} of {printable(info.stream)}, permanently?")
         client.truncate(info.stream, arguments.after, timeout=arguments.timeout)
         info = find(client, arguments.stream, arguments.timeout)
     say(f"{printable(info.stream)} ends with sequence {info.last}")
@@ -299,7 +300,7 @@ def run_truncate(arguments: argparse.Namespace) -> int:
 def run_delete(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         info = find(client, arguments.stream, arguments.timeout)
-        _ask(arguments, f"delete {printable(info.stream)} with {_number(info.messages)}, permanently?")
+        _ask(arguments, f"delete {printable(info.stream)} with {so_many(info.messages, 'message')}, permanently?")
         client.delete(info.stream, timeout=arguments.timeout)
     say(f"{printable(info.stream)} is deleted")
     return 0
@@ -310,12 +311,8 @@ def run_copy(arguments: argparse.Namespace) -> int:
         info = find(client, arguments.stream, arguments.timeout)
         client.copy(info.stream, arguments.to, timeout=arguments.timeout)
         copied = find(client, arguments.to, arguments.timeout)
-    say(f"{printable(arguments.to)} has {_number(copied.messages)} of {printable(info.stream)}")
+    say(f"{printable(arguments.to)} has {so_many(copied.messages, 'message')} of {printable(info.stream)}")
     return 0
-
-
-def _number(messages: int) -> str:
-    return f"{messages:,} {'message' if messages == 1 else 'messages'}"
 
 
 def _ask(arguments: argparse.Namespace, question: str) -> None:

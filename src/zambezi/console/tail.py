@@ -37,6 +37,7 @@ READ: Final = 4 << 20  # bytes that are read for that
 PATIENCE: Final = 3.0  # seconds for that
 KEYS: Final = 20  # keys that are shown
 LONG: Final = 200  # characters of a key that are shown
+NEWEST: Final = 200  # messages before the end with which a page begins
 _PLACES: Final[Mapping[str, Since]] = {"earliest": "earliest", "latest": "latest"}
 
 
@@ -78,7 +79,15 @@ class Tails:
     def follow(self, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Return the events for a page. Raise 404 or 400 if the query is not valid."""
         endpoint = self._endpoint()
-        return self._messages(endpoint, _stream(query), query.get("pattern", ""), _since(query.get("since", "latest")))
+        stream, since = _stream(query), query.get("since", "latest")
+        return self._messages(endpoint, stream, query.get("pattern", ""), self._start(stream, since))
+
+    def _start(self, stream: str, since: str) -> Since:
+        """Return where a page begins: `NEWEST` messages before the end, or as the query says."""
+        if since != "newest":
+            return _since(since)
+        journal = self._journal(stream)
+        return "latest" if journal is None else max(0, journal.last - NEWEST)
 
     async def top_keys(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the keys that the latest messages of a stream have most, each with its messages and bytes."""
@@ -177,4 +186,6 @@ def _since(text: str) -> Since:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise web.HTTPBadRequest(text="since must be earliest, latest, a sequence or a time in ISO 8601\n") from None
+        raise web.HTTPBadRequest(
+            text="since must be newest, earliest, latest, a sequence or a time in ISO 8601\n"
+        ) from None

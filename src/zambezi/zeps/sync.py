@@ -93,16 +93,16 @@ class Client(Administration):
     The client connects in the background, once for each stream that it publishes to and for each subscription, and
     connects again whenever a connection is lost. The options of `connect`, all by keyword:
 
-    security    NULL by default, or `CurveClient`
-    heartbeat   ZMTP's: it notices a broker that is gone without closing the connection
-    backoff     the pauses between attempts to connect
-    bound       bytes that are published and not confirmed, for each stream
-    on_full     what `publish` does at that bound: "wait", "raise" or "drop-oldest"
-    largest     bytes of a message
-    window      bytes that are received and not read, for each subscription
-    linger      seconds that `close` waits for confirmations
-    group_key   the key of sealed multicast groups
-    tracing     a `zambezi.zeps.tracing.Tracing`, for spans of messages by OpenTelemetry; None by default
+        security    NULL by default, or `CurveClient`
+        heartbeat   ZMTP's: it notices a broker that is gone without closing the connection
+        backoff     the pauses between attempts to connect
+        bound       bytes that are published and not confirmed, for each stream
+        on_full     what `publish` does at that bound: "wait", "raise" or "drop-oldest"
+        largest     bytes of a message
+        window      bytes that are received and not read, for each subscription
+        linger      seconds that `close` waits for confirmations
+        group_key   the key of sealed multicast groups
+        tracing     a `zambezi.zeps.tracing.Tracing`: spans by OpenTelemetry; None by default
     """
 
     def __init__(self, endpoint: Endpoint, **options: Unpack[ClientArguments]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
+from zambezi.spark.pipelines.pipeline import Cache
 from zambezi.spark.source import SCHEMA
 from zambezi.zre.log import Level, Log, What
 
@@ -54,3 +56,17 @@ def fleet(
 def table(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """The rows of a frame, some columns of it, in its order."""
     return [tuple(row) for row in frame.select(*(columns or frame.columns)).collect()]
+
+
+@contextmanager
+def caching() -> Iterator[Cache]:
+    """Give the function with which reports share tables, as a run gives it. The tables are freed at the end."""
+    held: list[DataFrame] = []
+
+    def cache(frame: DataFrame) -> DataFrame:
+        held.append(frame.persist())
+        return held[-1]
+
+    yield cache
+    for frame in held:
+        frame.unpersist()

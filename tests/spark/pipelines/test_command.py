@@ -8,10 +8,11 @@ import importlib.util
 import io
 import json
 import os
-import signal
 import socket
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from rich.console import Console
 
 from tests.spark.delta import DeltaReader
 from tests.spark.journal import numbered, write
-from tests.spark.kills import SMALL, Driver, Publishing
+from tests.spark.kills import PATIENCE
 from tests.spark.lake.archiving import archive
 from tests.spark.lake.tables import SCHEMA
 from tests.zeps.serving import serving
+from tests.zmtp.waiting import wait_until
 from zambezi.cli import main, pipeline
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.pipeline_settings import settings_of
@@ -317,23 +319,38 @@ def test_compacting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--keep must be at least 1d" in capsys.readouterr().err
 
 
-@pytest.mark.xdist_group("spark-processes")
-@pytest.mark.timeout(600)
-def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared")
+def test_following_writes_results_until_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     results = tmp_path / "results" / "traffic-streams.json"
-    options = (*SMALL, "--follow", "--every", "500ms", "--results", str(results.parent))
-    with serving(tmp_path / "data") as (_, endpoint), Publishing(endpoint, pause=0.2):
-        driver = Driver("traffic", endpoint, tmp_path / "out", tmp_path, *options)
-        try:
-            driver.until(results.exists)
-            before = results.read_text()
-            driver.until(lambda: results.read_text() != before)
-            os.kill(driver.process.pid, signal.SIGINT)
-            assert driver.wait() == 0, driver.said()
-        finally:
-            driver.kill()
-        assert "healthy: yes (2 streams, " in driver.said()
-        assert "Traceback" not in driver.said()
+    options = ["--follow", "--every", "100ms", "--streams", "readings", "--results", str(results.parent)]
+
+    def publish(client: Client) -> None:
+        client.stream("readings").publish_many(numbered(30))
+        client.stream("readings").flush()
+
+    def run_until_results_change(work: Callable[[threading.Event], int], _cancel: Callable[[], None]) -> int:
+        interrupted = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(work, interrupted)
+            try:
+                wait_until(lambda: results.exists() or running.done(), PATIENCE)
+                before = results.read_text()
+                publish(client)
+                wait_until(lambda: results.read_text() != before or running.done(), PATIENCE)
+            finally:
+                interrupted.set()
+            return running.result()
+
+    monkeypatch.setattr(pipeline, "away_from_signals", run_until_results_change)
+    with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
+        publish(client)
+        assert main([*RUN, "traffic", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 0
+    shown = capsys.readouterr()
+    assert "healthy: yes (1 stream, 60 messages)" in shown.out
+    assert "Traceback" not in shown.err
 
 
 def drawn(found: Rows, most: int, *notes: str) -> list[str]:

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import functions as sql
 
 from tests.interop.ruby_bodies import BODIES
-from tests.spark.pipelines.frames import at, fleet, messages, stream, table
+from tests.spark.pipelines.frames import at, caching, fleet, messages, stream, table
 from zambezi.mcollective.fleet import Reply, Request, agent_topic, node_topic, reply_topic
 from zambezi.spark.pipelines import fleet_audit as audit
-from zambezi.spark.pipelines.pipeline import Rows, Settings, rows_of
+from zambezi.spark.pipelines.pipeline import Cache, Rows, Settings, rows_of
 from zambezi.spark.source import SCHEMA
 
 if TYPE_CHECKING:
@@ -62,15 +62,8 @@ FLEET = [
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
     """The reports on the fleet above; what they share is computed once."""
-    held: list[DataFrame] = []
-
-    def cache(frame: DataFrame) -> DataFrame:
-        held.append(frame.persist())
-        return held[-1]
-
-    yield {one.name: one.frame for one in audit.reports(cache(reduced(spark, FLEET)), SETTINGS, cache)}
-    for frame in held:
-        frame.unpersist()
+    with caching() as cache:
+        yield {one.name: one.frame for one in audit.reports(cache(reduced(spark, FLEET)), SETTINGS, cache)}
 
 
 def test_topics(found: dict[str, DataFrame]) -> None:
@@ -113,7 +106,7 @@ def test_latency(found: dict[str, DataFrame]) -> None:
     assert table(found["fleet-latency"]) == [("package", "status", 3, 4, 0.75, 1.425, 1.5, 0.125)]
 
 
-def test_pings_tell_which_nodes_have_an_agent(spark: SparkSession) -> None:
+def test_pings_tell_which_nodes_have_an_agent(spark: SparkSession, cache: Cache) -> None:
     agents = {"agents": {"package": {"summary": ""}, "puppet": {}}}
     sent = [
         ask(0, "1", "discovery"),
@@ -124,16 +117,16 @@ def test_pings_tell_which_nodes_have_an_agent(spark: SparkSession) -> None:
         answer(31, "3", "web1", result=agents),
         answer(50, "other", "web1"),
     ]
-    heard = reduced(spark, sent)
-    asked = audit.requests(heard)
-    judgement = audit.judged(heard, asked, audit.answers(heard, asked), SETTINGS)
+    heard = cache(reduced(spark, sent))
+    asked = cache(audit.requests(heard))
+    judgement = audit.judged(heard, asked, cache(audit.answers(heard, asked)), SETTINGS)
     assert table(audit.silences(judgement), "id", "node") == [("3", "web2"), ("2", "web1")]
 
 
-def test_the_last_request_is_judged_by_the_time_of_reading(spark: SparkSession) -> None:
-    heard = reduced(spark, [ask(0, "1", node="db1"), ask(0, "1", node="web1"), answer(1, "1", "web1")]).persist()
-    asked = audit.requests(heard).persist()
-    replied = audit.answers(heard, asked).persist()
+def test_the_last_request_is_judged_by_the_time_of_reading(spark: SparkSession, cache: Cache) -> None:
+    heard = cache(reduced(spark, [ask(0, "1", node="db1"), ask(0, "1", node="web1"), answer(1, "1", "web1")]))
+    asked = cache(audit.requests(heard))
+    replied = cache(audit.answers(heard, asked))
 
     def silent(read_up_to: float) -> list[Any]:
         settings = replace(SETTINGS, read_up_to=read_up_to)
@@ -143,8 +136,6 @@ def test_the_last_request_is_judged_by_the_time_of_reading(spark: SparkSession) 
     assert silent(0.0) == []
     assert silent(begun + 9.5) == []
     assert silent(begun + 10) == [("1", "db1")]
-    for frame in (replied, asked, heard):
-        frame.unpersist()
 
 
 def ruby(when: float, topic: str, name: str, node: str = "node3.example.net", id: str = RUBY) -> Sent:  # noqa: A002
@@ -153,7 +144,7 @@ def ruby(when: float, topic: str, name: str, node: str = "node3.example.net", id
     return fleet(f"{HERE} {topic}", body, when)
 
 
-def test_requests_of_ruby_programs_and_their_replies(spark: SparkSession) -> None:
+def test_requests_of_ruby_programs_and_their_replies(spark: SparkSession, cache: Cache) -> None:
     other = RUBY[::-1]
     sent = [
         ruby(0, "rpcutil", "psk request", "admin.example.net"),
@@ -163,8 +154,8 @@ def test_requests_of_ruby_programs_and_their_replies(spark: SparkSession) -> Non
         ruby(31, "reply admin 17", "aes marshal reply", "node1.example.net", other),
         fleet(f"{HERE} rpcutil", b"\x04\x08 is not Marshal \xff", 60),
     ]
-    heard = reduced(spark, sent).persist()
-    reports = audit.reports(heard, SETTINGS)
+    heard = cache(reduced(spark, sent))
+    reports = audit.reports(heard, SETTINGS, cache)
     found = {one.name: one.frame for one in reports}
     assert reports[1].notes == ("the content of 1 request could not be read: fleet-topics counts them by topic",)
     columns = ("id", "caller", "sender", "agent", "action", "asked", "answered", "ok", "errors", "silent", "slowest_s")
@@ -187,10 +178,9 @@ def test_requests_of_ruby_programs_and_their_replies(spark: SparkSession) -> Non
     [request] = heard.where(f"id = '{RUBY}' and kind = 'request'").collect()
     assert (request.sent.timestamp(), request.ttl, request.collective) == (1_700_049_600, 60, "mcollective")
     assert [row.error for row in heard.where("status = 'error'").collect()] == ["No such package: über"]
-    heard.unpersist()
 
 
-def test_requests_with_a_filter_or_without_replies_are_not_judged(spark: SparkSession) -> None:
+def test_requests_with_a_filter_or_without_replies_are_not_judged(spark: SparkSession, cache: Cache) -> None:
     ids = [character * len(RUBY) for character in "abcd"]
     sent = [
         ruby(0, "rpcutil", "psk request", id=ids[0]),
@@ -200,7 +190,7 @@ def test_requests_with_a_filter_or_without_replies_are_not_judged(spark: SparkSe
         ruby(20, "nodes web1", "ssl yaml filtered", id=ids[3]),
         fleet("last", b"", 60),
     ]
-    found = {one.name: one.frame for one in audit.reports(reduced(spark, sent), SETTINGS)}
+    found = {one.name: one.frame for one in audit.reports(cache(reduced(spark, sent)), SETTINGS, cache)}
     assert set(table(found["fleet-calls"], "id", "asked", "silent")) == {
         (ids[0], "all", 0),
         (ids[1], "fact osfamily==Debian, class apache, identity web1, identity /^db/, compound a=1 and not b", None),
@@ -209,7 +199,7 @@ def test_requests_with_a_filter_or_without_replies_are_not_judged(spark: SparkSe
     }
 
 
-def test_a_node_is_not_expected_to_read_the_other_format(spark: SparkSession) -> None:
+def test_a_node_is_not_expected_to_read_the_other_format(spark: SparkSession, cache: Cache) -> None:
     """Ruby's nodes and Zambezi's on one middleware: a request reaches all nodes, and some cannot read it."""
     late = RUBY[::-1]
     sent = [
@@ -226,7 +216,7 @@ def test_a_node_is_not_expected_to_read_the_other_format(spark: SparkSession) ->
         ruby(31, "nodes web1", "ssl yaml filtered", "admin.example.net", "e" * len(RUBY)),
         fleet("last", b"", 60),
     ]
-    found = {one.name: one.frame for one in audit.reports(reduced(spark, sent), SETTINGS)}
+    found = {one.name: one.frame for one in audit.reports(cache(reduced(spark, sent)), SETTINGS, cache)}
     assert set(table(found["fleet-silences"], "id", "node")) == {
         ("2", "web1"),
         ("2", "node2.example.net"),
@@ -236,7 +226,7 @@ def test_a_node_is_not_expected_to_read_the_other_format(spark: SparkSession) ->
     }
 
 
-def test_no_bytes_end_the_job(spark: SparkSession) -> None:
+def test_no_bytes_end_the_job(spark: SparkSession, cache: Cache) -> None:
     """Bytes of an attacker in topics, headers, keys, content, and in the places of all of them."""
     bytes_of_an_attacker = [
         b"\xff\xfe",
@@ -260,8 +250,9 @@ def test_no_bytes_end_the_job(spark: SparkSession) -> None:
     made = [("mcollective", number, at(number), b"key \xff\0", body, "one") for number, body in enumerate(bodies, 1)]
     binary = spark.createDataFrame(made, SCHEMA.replace("key string", "key binary"))
     # The source does not check that keys are UTF-8.
-    found = audit.reduce(audit.prepare(binary.withColumn("key", sql.col("key").cast("string")), SETTINGS), SETTINGS)
-    results = {one.name: rows_of(one.frame, 100) for one in audit.reports(found, SETTINGS)}
+    text = binary.withColumn("key", sql.col("key").cast("string"))
+    found = cache(audit.reduce(audit.prepare(text, SETTINGS), SETTINGS))
+    results = {one.name: rows_of(one.frame, 100) for one in audit.reports(found, SETTINGS, cache)}
     assert sum(row.messages for row in audit.topics(found).collect()) == len(bodies)
     assert max(len(str(cell)) for each in results.values() for row in each.rows for cell in row) <= 255
 

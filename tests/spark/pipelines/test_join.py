@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.spark.pipelines.frames import NOON, messages, stream, table
 from zambezi.spark.limits import JoinLimits, Limits
 from zambezi.spark.pipelines import join
-from zambezi.spark.pipelines.pipeline import Settings
+from zambezi.spark.pipelines.pipeline import Cache, Settings
 from zambezi.spark.pipelines.results import compute
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ ROWS += stream([(0.25, "a", b""), (4, "b", b""), (9, "c", b""), (10, "nobody", b
 ROWS += stream([(0, "a", b"")], "unrelated")
 
 
-def test_pairs_unmatched_messages_latency_and_the_verdict(spark: SparkSession) -> None:
-    reduced = join.reduce(join.prepare(messages(spark, ROWS), SETTINGS), SETTINGS).persist()
-    results = compute(join.reports(reduced, SETTINGS))
+def test_pairs_unmatched_messages_latency_and_the_verdict(spark: SparkSession, cache: Cache) -> None:
+    reduced = cache(join.reduce(join.prepare(messages(spark, ROWS), SETTINGS), SETTINGS))
+    results = compute(join.reports(reduced, SETTINGS, cache))
     found = {one.name: one.found for one in results}
     assert [list(row.values()) for row in found["join-sides"].records()] == [
         ["left", "orders", 4, 4, 2, 1, 33.3, 1, 0, 0],
@@ -43,18 +43,17 @@ def test_pairs_unmatched_messages_latency_and_the_verdict(spark: SparkSession) -
     assert join.judge(found, slow).lines() == [
         "healthy: no, because 5 % of the pairs took longer than 3 s (at most 1 s)"
     ]
-    lengths, rates = join.figures(reduced, SETTINGS)
+    lengths, rates = join.figures(reduced, SETTINGS, cache)
     assert "2 pairs" in lengths.chart.notes[0]
     assert "left: waiting" in rates.chart.svg
     assert rates.notes == ()
-    reduced.unpersist()
 
 
-def test_a_right_message_before_the_first_left_one_that_was_read_is_not_judged(spark: SparkSession) -> None:
+def test_a_right_message_before_the_first_left_one_is_not_judged(spark: SparkSession, cache: Cache) -> None:
     rows = stream([(3, "a", b"")], "orders", first=7) + stream([(1, "b", b"")], "invoices", first=7)
     rows += stream([(50, "c", b"")], "invoices", first=8)
     settings = Settings(left="orders", right="invoices", within=5, by="nullif(key, 'c')", read_up_to=NOON + 100)
-    reduced = join.prepare(messages(spark, rows), settings)
+    reduced = cache(join.prepare(messages(spark, rows), settings))
     found = join.outcomes(reduced, settings)
     counted = table(join.sides(found, reduced, settings), "side", "unmatched", "of_unmatched", "unknown", "no_key")
     assert counted == [("left", 1, 100.0, 0, 0), ("right", 0, None, 1, 1)]

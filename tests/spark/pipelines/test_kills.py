@@ -1,5 +1,7 @@
 """Exactly once: the driver of `archive` is killed at a random moment, and every message is there once.
 
+The next run follows the streams until Ctrl-C.
+
 `make campaign` kills it twenty times.
 """
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.pipelines.frames import NOON, log, messages, stream, table
 from zambezi.spark.pipelines import network_health as health
-from zambezi.spark.pipelines.pipeline import Rows, Settings
+from zambezi.spark.pipelines.pipeline import Cache, Rows, Settings
 from zambezi.zre.log import Level, Log, What
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_flapping_peers(spark: SparkSession) -> None:
     assert table(found, "peer", "seen_by", "comings", "most", "shortest") == [("0002", "0001", 3, 3, 4.0)]
 
 
-def test_messages_between_nodes_and_missing_messages(spark: SparkSession) -> None:
+def test_messages_between_nodes_and_missing_messages(spark: SparkSession, cache: Cache) -> None:
     logs = [
         *[log(What.SEND, 1, 2, 0, "WHISPER") for _ in range(5)],
         *[log(What.RECV, 2, 1, 1, "WHISPER") for _ in range(3)],
@@ -92,7 +92,7 @@ def test_messages_between_nodes_and_missing_messages(spark: SparkSession) -> Non
         log(What.SEND, 1, 9, 0, "WHISPER"),
         log(What.SEND, 1, 2, 0, "something else"),
     ]
-    found = reduced(spark, logs)
+    found = cache(reduced(spark, logs))
     assert table(health.talk(found)) == [
         ("0001", "0002", 5, 3, 2, 4, 1),
         ("0001", "0003", 0, 0, 0, 2, 0),
@@ -106,29 +106,29 @@ def test_messages_between_nodes_and_missing_messages(spark: SparkSession) -> Non
     ]
 
 
-def test_ambiguous_hashes_are_reported(spark: SparkSession) -> None:
+def test_ambiguous_hashes_are_reported(spark: SparkSession, cache: Cache) -> None:
     logs = [
         log(What.ENTER, 1, 2, 0, "bob"),
         log(What.ENTER, 1, 2, 1, "carol"),
         log(What.ENTER, 3, 3, 1, "dave"),
         log(What.ENTER, 1, 4, 1, "erin"),
     ]
-    found = reduced(spark, logs)
+    found = cache(reduced(spark, logs))
     assert table(health.ambiguity(found)) == [
         ("0002", "it entered again 1 times without leaving; nodes that saw it: 1"),
         ("0002", "it entered with the names bob, carol"),
         ("0003", "a node and its peer both have it, in 1 events"),
     ]
-    notes = {one.name: one.notes for one in health.reports(found, SETTINGS)}
+    notes = {one.name: one.notes for one in health.reports(found, SETTINGS, cache)}
     assert "4 hashes were seen" in notes["health-ambiguity"][0]
 
 
-def test_a_wrong_clock_is_reported_and_not_used(spark: SparkSession) -> None:
+def test_a_wrong_clock_is_reported_and_not_used(spark: SparkSession, cache: Cache) -> None:
     def claimed(node: int, when: float, claim: float) -> Logged:
         body = Log(Level.INFO, What.ENTER, node, 9, round((NOON + claim) * 1000), "x").encode()[0]
         return when, "k", body
 
-    found = reduced(spark, [claimed(1, 0, 0.2), claimed(2, 0, -20), claimed(3, 0, 86_400)])
+    found = cache(reduced(spark, [claimed(1, 0, 0.2), claimed(2, 0, -20), claimed(3, 0, 86_400)]))
     assert table(health.clocks(found), "node", "least_ms", "most_ms") == [
         ("0003", 86_400_000, 86_400_000),
         ("0002", -20_000, -20_000),
@@ -137,9 +137,9 @@ def test_a_wrong_clock_is_reported_and_not_used(spark: SparkSession) -> None:
     assert began == {"0001": 0.2, "0002": -20.0, "0003": 0.0}
 
 
-def test_messages_that_are_not_logs_are_counted(spark: SparkSession) -> None:
-    found = reduced(spark, [(0, "k", b"nothing"), (0, "k", b"")])
-    reports = {one.name: one for one in health.reports(found, SETTINGS)}
+def test_messages_that_are_not_logs_are_counted(spark: SparkSession, cache: Cache) -> None:
+    found = cache(reduced(spark, [(0, "k", b"nothing"), (0, "k", b"")]))
+    reports = {one.name: one for one in health.reports(found, SETTINGS, cache)}
     assert reports["health-events"].notes == ("2 messages of the stream are not logs",)
     assert table(reports["health-events"].frame) == []
     assert table(reports["health-clocks"].frame) == []

@@ -11,7 +11,7 @@ from zambezi.spark.errors import SchemaError
 from zambezi.spark.limits import Limits, QualityLimits
 from zambezi.spark.pipelines import quality
 from zambezi.spark.pipelines.body_profile import Declaration
-from zambezi.spark.pipelines.pipeline import Settings
+from zambezi.spark.pipelines.pipeline import Cache, Settings
 from zambezi.spark.pipelines.results import compute
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ SETTINGS = Settings(window=60, declared=(READINGS,))
 BODIES = [b'{"celsius": 20, "room": "hall"}', b'{"celsius": 21.5, "room": null}', b'{"celsius": "hot"}', b"{oops"]
 
 
-def test_streams_problems_fields_and_the_verdict(spark: SparkSession) -> None:
+def test_streams_problems_fields_and_the_verdict(spark: SparkSession, cache: Cache) -> None:
     rows = stream([(float(place), f"k{place}", body) for place, body in enumerate(BODIES)], "readings")
     rows += stream([(0.0, "<b>", b"\xff"), (90.0, "k", b"text")], "others")
     # Two batches add up.
     halves = [quality.reduce(messages(spark, some), SETTINGS) for some in (rows[::2], rows[1::2])]
-    reduced = halves[0].unionByName(halves[1]).persist()
+    reduced = cache(halves[0].unionByName(halves[1]))
     assert table(quality.streams(reduced, SETTINGS), "stream", "declared", "messages", "good", "bad", "of_bad") == [
         ("readings", "json", 4, 2, 2, 50.0),
         ("others", "", 2, 0, 0, None),
@@ -52,7 +52,6 @@ def test_streams_problems_fields_and_the_verdict(spark: SparkSession) -> None:
     assert quality.judge(found, loose).lines() == ["healthy: yes (1 declared stream, 4 messages)"]
     (figure,) = quality.figures(reduced, SETTINGS)
     assert "readings: bad" in figure.chart.svg
-    reduced.unpersist()
 
 
 def test_a_wrong_schema_is_found_before_a_task_runs(spark: SparkSession) -> None:

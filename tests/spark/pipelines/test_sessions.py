@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.spark.pipelines.frames import NOON, messages, stream, table
 from zambezi.spark.limits import Limits, SessionsLimits
 from zambezi.spark.pipelines import sessions
-from zambezi.spark.pipelines.pipeline import Settings
+from zambezi.spark.pipelines.pipeline import Cache, Settings
 from zambezi.spark.pipelines.results import compute
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def test_a_silence_longer_than_the_gap_ends_a_session(spark: SparkSession) -> No
         ]
 
 
-def test_reports_the_verdict_and_the_charts(spark: SparkSession) -> None:
+def test_reports_the_verdict_and_the_charts(spark: SparkSession, cache: Cache) -> None:
     settings = Settings(gap=40, by="nullif(key, 'b')", limits=Limits(sessions=SessionsLimits(longest=60.0)))
-    reduced = sessions.reduce(messages(spark, ROWS), settings).persist()
-    results = compute(sessions.reports(reduced, settings))
+    reduced = cache(sessions.reduce(messages(spark, ROWS), settings))
+    results = compute(sessions.reports(reduced, settings, cache))
     assert results[0].notes == ("2 messages without a key (nullif(key, 'b') is null) are not in sessions",)
     assert [row["sessions"] for row in results[0].found.records()] == [1]
     found = {one.name: one.found for one in results}
@@ -45,7 +45,6 @@ def test_reports_the_verdict_and_the_charts(spark: SparkSession) -> None:
         "healthy: no, because a (s) has a session of 1.7 min since 2023-11-15 12:00:00"
     ]
     assert sessions.judge(found, Settings()).lines() == ["healthy: yes (1 session of 1 key)"]
-    lines, lengths = sessions.figures(reduced, settings)
+    lines, lengths = sessions.figures(reduced, settings, cache)
     assert "s: a" in lines.chart.svg
     assert "1 sessions" in lengths.chart.notes[0]
-    reduced.unpersist()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.zeps.journal.streams import kill
 from tests.zeps.stage import Client, Stage
+from zambezi.zeps.broker import groups as groups_module
 from zambezi.zeps.broker.engine import Action, Limits
 from zambezi.zeps.broker.slots import SLOTS
 from zambezi.zeps.directory import ReaderInfo, read_readers
@@ -454,6 +455,24 @@ def test_there_is_a_limit_to_groups(tmp_path: Path) -> None:
     join(stage, group="a"), join(stage, group="b")
     assert "the limit" in join(stage, group="c").reasons[0]
     assert join(stage, group="b").of(JoinOk)
+
+
+def test_many_groups_share_the_messages_in_flight(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "_ROOM", 16)
+    monkeypatch.setattr(groups_module, "_LEAST_ROOM", 1)
+    members = [join(stage, group=f"g{number}") for number in range(32)]
+    assert [len(member.sequences) for member in members[:3]] == [10, 8, 4]
+    assert [len(member.sequences) for member in members[16:]] == [1] * 16
+    for member in members:
+        member.close()
+    stage.run()
+    again = join(stage, group="g31")  # the states of groups without members count, too
+    assert len(again.sequences) == 1
+    for number in range(31):
+        stage.stream("s").groups.remove(f"g{number}")
+    again.close()
+    stage.run()
+    assert join(stage, group="g31").sequences == list(range(1, 11))
 
 
 # Streams that lose messages

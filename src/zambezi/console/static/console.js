@@ -21,6 +21,8 @@ let asked = ""; // the query of the connection
 let before = null; // the counters one second ago
 let rates = { out: 0, busy: 0 }; // since then
 const past = { time: [], in: [], out: [], lag: [] };
+let latency = { time: [], median: [], p99: [] }; // milliseconds from publish to deliver, as the server has measured them
+let latencyDue = 0;
 
 // The address
 
@@ -97,10 +99,11 @@ function received() {
     const now = { time: state.time, delivered: state.zeps ? state.zeps.delivered : 0, processor: state.process.processor };
     const since = (name) => (before ? Math.max(0, now[name] - before[name]) / passed : 0);
     rates = { out: since("delivered"), busy: since("processor") };
+    const isFirst = !before; // no rates are known yet
     before = now;
     const sample = { time: state.time, in: state.zeps?.totals.rate || 0, out: rates.out, lag: state.process.loop_lag * 1000 };
     for (const [name, values] of Object.entries(past)) {
-      values.push(sample[name]);
+      if (!isFirst) values.push(sample[name]);
       if (values.length > KEPT) values.shift();
     }
   }
@@ -129,12 +132,22 @@ function drawAlert() {
 
 let charts = null;
 
+async function readHistory() {
+  const told = await (await fetch("api/history")).json();
+  latency = { time: told.time, median: told.median, p99: told.p99 };
+  return told;
+}
+
+// The newest median and 99th percentile. They are upper limits.
+const delay = () => (latency.median.at(-1) == null ? "-" : `${latency.median.at(-1)} / ${latency.p99.at(-1)}`);
+
 function drawOverview() {
   const totals = state.zeps?.totals || { rate: 0, streams: 0, octets: 0 };
   const gears = state.zeps?.gears || {};
   const cards = [
     [rate(totals.rate), "in, messages per second"],
     [rate(rates.out), "out, messages per second"],
+    [delay(), "ms to deliver at most, median / 99 %"],
     [number(totals.streams), "streams"],
     [size(totals.octets), "in journals"],
     [`${number(gears.live)} / ${number(Object.values(gears).reduce((sum, count) => sum + count, 0))}`, "subscribers live"],
@@ -147,7 +160,12 @@ function drawOverview() {
     [state.version, "version"],
   ];
   $("cards").replaceChildren(...cards.map(([value, name]) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name))));
-  charts ||= { rate: chart($("rate-chart"), ["in", "out"], rate), lag: chart($("lag-chart"), ["lag"], rate) };
+  if (state.time >= latencyDue) {
+    latencyDue = state.time + 10;
+    readHistory().catch(() => {}); // the alert says that the console does not answer
+  }
+  charts ||= { rate: chart($("rate-chart"), ["in", "out"], rate), latency: chart($("latency-chart"), ["median", "99 %"], rate), lag: chart($("lag-chart"), ["lag"], rate) };
+  charts.latency.set([latency.time, latency.median, latency.p99]);
   charts.rate.set([past.time, past.in, past.out]);
   charts.lag.set([past.time, past.lag]);
   draw($("services"), ["service", "endpoint"],
@@ -288,7 +306,7 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
   }
 });
-fetch("api/history").then((answer) => answer.json()).then((told) => {
+readHistory().then((told) => {
   for (const [name, values] of Object.entries(past)) past[name] = [...told[name], ...values];
 });
 show();

@@ -120,6 +120,7 @@ function drawSpark(values, name, most) {
   return canvas;
 }
 
+const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat(); // steps of an axis of counts
 const LINES = ["accent", "slow", "good", "bad", "ink", "faint"];
 const charts = new Set();
 
@@ -129,7 +130,7 @@ export function chart(place, names, format = number) {
   const made = new uPlot({
     width: place.clientWidth || 400, height: 200, cursor: { y: false }, legend: { show: names.length > 1, live: false },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-    axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map((one) => clock(one).slice(0, ticks.at(-1) - ticks[0] < 300 ? 8 : 5)) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
+    axes: [{ ...axis, space: 70, size: 30, values: (_, ticks) => ticks.map((one) => clock(one).slice(0, ticks.at(-1) - ticks[0] < 300 ? 8 : 5)) }, { ...axis, size: 64, incrs: format === number ? WHOLE : undefined, values: (_, ticks) => ticks.map(format) }],
     series: [{}, ...names.map((label, index) => ({ label, stroke: () => colour(LINES[index % LINES.length]), width: 2, points: { show: false },
       fill: index || names.length > 2 ? undefined : () => colour("accent") + "22" }))],
   }, [[], ...names.map(() => [])], place);

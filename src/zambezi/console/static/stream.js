@@ -22,7 +22,7 @@ export function openStream(stream) {
   id = stream;
   historyDue = 0;
   drawKeys();
-  follow("600");
+  follow($("tail-since").value);
 }
 
 export function closeStream() {
@@ -43,7 +43,8 @@ export function drawStream(state) {
   $("stream-name").replaceChildren(...escaped(one.stream), " ", one.held ? pill(one.held, "held") : pill(one.sync), one.multicast ? pill(one.multicast) : "", one.owner ? pill(one.owner) : "");
   drawOrders(state, one);
   const sorted = latencies.slice().sort((a, b) => a - b);
-  const latency = (share) => (sorted.length ? `${sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))].toFixed(1)}` : "-");
+  const at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+  const latency = (share) => (sorted.length ? (at(share) < 10 ? at(share).toFixed(1) : number(at(share))) : "-");
   const cards = [
     [number(Math.max(0, one.last - one.first + 1 - one.removed)), "messages"], [size(one.octets), "in the journal"],
     [rate(one.rate), "in, per second"], [rate(one.out), "out, per second"], [number(one.subscribers), "subscribers"],
@@ -100,6 +101,8 @@ async function drawCharts(state) {
     for (const one of charts) one.remove();
     charts = [chart($("stream-rates"), ["in", "out"], rate), chart($("stream-lags"), ["furthest behind", ...readers.map((name) => name.slice(7))])];
     charts[0].set([times, found.in || [], found.out || []]);
+    $("stream-history-note").hidden = !found.cut;
+    $("stream-history-note").textContent = found.cut ? `some series of this stream are missing: the console keeps at most ${number(found.cut)}` : "";
     const filled = (values) => times.map((_, index) => values[values.length - times.length + index] ?? null);
     charts[1].set([times, filled(found.lag || []), ...readers.map((name) => filled(found[name]))]);
   }

@@ -38,8 +38,8 @@ from zambezi.zeps.broker.slots import MASK, SLOTS, slot_of
 from zambezi.zeps.errors import OutOfRange
 
 WINDOW: Final = 1 << 22  # bytes of all queues of a group together
-IN_FLIGHT: Final = 65_536  # messages that all members together have in flight
-WAITING: Final = 65_536  # messages that were given back and wait, before no new ones are delivered
+IN_FLIGHT: Final = 65_536  # messages that all members together have in flight, at most
+WAITING: Final = 65_536  # messages that were given back and wait, before no new ones are delivered, at most
 RETURNED: Final = 64  # messages that are delivered again at once
 _STRIKES: Final = (
     6  # a member that is late again and again gets its slots back after up to 2 ** (this - 1) times its time
@@ -55,6 +55,7 @@ class SharedGroup(GroupReading):
     def __init__(self, name: str, state: GroupState, source: Source, *, window: int = WINDOW) -> None:
         super().__init__(state, source, window)
         self.name = name
+        self._room = IN_FLIGHT  # messages that all members together can have in flight
         self.most = IN_FLIGHT  # messages that one member can have in flight
         self.unknown = 0  # acknowledgements of messages that the member did not have
         self.redelivered = 0
@@ -105,7 +106,12 @@ class SharedGroup(GroupReading):
 
     def _divide_room(self) -> None:
         """Bound what all members together have in flight."""
-        self.most = max(1, IN_FLIGHT // max(1, len(self.members)))
+        self.most = max(1, self._room // max(1, len(self.members)))
+
+    def set_room(self, room: int) -> None:
+        """Bound what all members together have in flight; what is in flight already stays."""
+        self._room = min(IN_FLIGHT, room)
+        self._divide_room()
 
     def leave(self, member: Member, now: float) -> None:
         """Remove a member. The messages that it has are given back."""
@@ -214,7 +220,7 @@ class SharedGroup(GroupReading):
         mine = self._returned_slots(member) if self._returned.has_due else []
         found = self._pull_returned(member, mine, now) if mine else None
         waits = self._returned.is_due(mine)  # if none was found, they must be loaded: newer ones must not overtake them
-        if found is None and not waits and len(self._returned) + len(self.dying) < WAITING:
+        if found is None and not waits and len(self._returned) + len(self.dying) < min(WAITING, self._room):
             share = self._next_share(member)
             if share is not None:
                 found = self._deliver(member, share, now)
@@ -354,7 +360,9 @@ class SharedGroup(GroupReading):
             slots.append(slot)
             self._in_flight -= 1
             count = self._deliveries.pop(sequence, 1)
-            what = Delivered(slot, count if seen else count - 1)
+            if not seen:
+                count -= 1
+            what = ONCE[slot] if count == 1 else Delivered(slot, count)
             self._log.note_given_back(sequence, what)
             self._return(sequence, what, member if member in self.members else None, now, delay)
         if self._closed:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zambezi.wire.text import printable
 from zambezi.zeps.block import Block
-from zambezi.zeps.broker.group import WINDOW, SharedGroup
+from zambezi.zeps.broker.group import IN_FLIGHT, WINDOW, SharedGroup
 from zambezi.zeps.broker.group_member import Member, Portion
 from zambezi.zeps.broker.group_source import GroupSource
 from zambezi.zeps.broker.group_state import BadState, Changes, GroupOptions, GroupState, dying_part, read_state
@@ -32,6 +32,8 @@ _MICRO: Final = 1_000_000
 _SHOWN: Final = 100  # members of a group that are described
 _WINDOWS: Final = 32 << 20  # bytes of the queues of all groups of a stream; they can be twice as long for a moment
 _LEAST_WINDOW: Final = 64 << 10
+_ROOM: Final = 8 * IN_FLIGHT  # messages that the members of all groups of a stream have in flight
+_LEAST_ROOM: Final = 16
 _MOST_UNWRITTEN: Final = 1 << 20  # bytes of changes that are kept while the disk has no room
 
 CallLater = Callable[[float, Callable[[], object]], object]
@@ -68,7 +70,9 @@ class Groups:
         self._active: dict[str, SharedGroup] = {}
         self._letterboxes: dict[str, Letterbox] = {}
         self._by_id: dict[tuple[str, bytes], Member] = {}
+        self._ids: dict[Member, tuple[str, bytes]] = {}
         self._evict: dict[Member, Callable[[], object]] = {}
+        self._shares = (WINDOW, IN_FLIGHT)  # the bounds of each group
         self._changed: dict[SharedGroup, None] = {}
         self._unwritten: dict[SharedGroup, Changes] = {}  # changes for which there was no room
         self._idle: dict[str, tuple[bytes, int, dict[str, object]]] = {}
@@ -199,8 +203,8 @@ class Groups:
             group.request_snapshot()
         member = group.join(label, in_flight, partial(self._wake, wake, send), self._stream.clock(), offer)
         self._by_id[name, identity] = member
+        self._ids[member] = name, identity
         self._evict[member] = evict
-        self._share_windows()
         self._note_changed(group)
         return member
 
@@ -209,8 +213,7 @@ class Groups:
         if self._evict.pop(member, None) is None:
             return
         group = member.group
-        for key in [key for key, other in self._by_id.items() if other is member]:
-            del self._by_id[key]
+        del self._by_id[self._ids.pop(member)]
         group.leave(member, self._stream.clock())
         self._note_changed(group)
         if not keep:
@@ -227,6 +230,8 @@ class Groups:
         state = self._state_of(name) or GroupState(wish.applied_to(GroupOptions(wish.pattern)), after)
         source = GroupSource(self._stream, state.options.pattern)
         group = self._active[name] = SharedGroup(name, state, source)
+        self._share_memory()
+        self._bound(group)
         letterbox = self._letterboxes[name] = Letterbox(
             self._stream,
             group,
@@ -283,13 +288,23 @@ class Groups:
         self._written.pop(group, None)
         self._changed.pop(group, None)
         self._unwritten.pop(group, None)
-        self._share_windows()
+        self._share_memory()
 
-    def _share_windows(self) -> None:
-        """Bound the bytes that wait for the members of all groups."""
-        window = max(_LEAST_WINDOW, min(WINDOW, _WINDOWS // max(1, len(self._active))))
-        for group in self._active.values():
-            group.window = window
+    def _share_memory(self) -> None:
+        """Bound the bytes that wait for the members of all groups, and their messages in flight.
+
+        Groups without members count for the latter: their state has the messages that were in flight.
+        """
+        window = max(_LEAST_WINDOW, min(WINDOW, _share_of(_WINDOWS, len(self._active))))
+        room = max(_LEAST_ROOM, min(IN_FLIGHT, _share_of(_ROOM, max(len(self), len(self._active)))))
+        if (window, room) != self._shares:
+            self._shares = window, room
+            for group in self._active.values():
+                self._bound(group)
+
+    def _bound(self, group: SharedGroup) -> None:
+        group.window = self._shares[0]
+        group.set_room(self._shares[1])
 
     # Messages
 
@@ -431,6 +446,11 @@ class Groups:
         self.is_closed = True
         for letterbox in self._letterboxes.values():
             letterbox.close()
+
+
+def _share_of(whole: int, parts: int) -> int:
+    """Return the share of each part: a power of two, so that it changes seldom."""
+    return 1 << max(1, whole // max(1, parts)).bit_length() - 1
 
 
 def describe_group(group: SharedGroup) -> dict[str, object]:
