@@ -22,7 +22,7 @@ from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.journal_import import add_import
-from zambezi.cli.quantity import count, start
+from zambezi.cli.quantity import count, sequence, start
 from zambezi.cli.stream_tables import size
 from zambezi.cli.terminal import Console, confirm, description_column, say, table_console
 from zambezi.wire.text import as_bytes, printable
@@ -566,7 +566,7 @@ def _add_truncate(commands: Subparsers) -> None:
         ),
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
-    parser.add_argument("--after", metavar="N", type=int, required=True, help="the last sequence to keep")
+    parser.add_argument("--after", metavar="N", type=sequence, required=True, help="the last sequence to keep")
     parser.add_argument("--yes", action="store_true", help="remove the messages without asking")
     _add_data(parser)
     parser.set_defaults(run=run_truncate)
