@@ -24,6 +24,7 @@ BENCHES: Final = (
     "peer",
     "zre",
     "zeps",
+    "connections",
     "requests",
     "readers",
     "durability",

@@ -22,7 +22,7 @@ from zambezi.cli.data_directory import add_data_option, byte_progress, journals_
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.journal_import import add_import
-from zambezi.cli.quantity import count, start
+from zambezi.cli.quantity import count, sequence, start
 from zambezi.cli.stream_tables import size
 from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.wire.text import as_bytes, printable
@@ -535,7 +535,7 @@ def _add_truncate(commands: Subparsers) -> None:
         ),
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
-    parser.add_argument("--after", metavar="N", type=int, required=True, help="the last sequence to keep")
+    parser.add_argument("--after", metavar="N", type=sequence, required=True, help="the last sequence to keep")
     parser.add_argument("--yes", action="store_true", help="remove the messages without asking")
     add_data_option(parser)
     parser.set_defaults(run=run_truncate)

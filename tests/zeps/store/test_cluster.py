@@ -103,6 +103,22 @@ def test_a_new_broker_gets_its_share() -> None:
     world.check()
 
 
+def test_a_broker_that_tells_its_endpoints_late_gets_its_share() -> None:
+    world = settled(brokers=1)
+    late = world.start()
+    late.cluster.endpoints = []
+    world.brokers.append(late)
+    world.run_for(20.0)
+    assert not late.served  # clients could not find it
+    late.cluster.announce([late.endpoint])
+    world.run_for(20.0)
+    homes = [owner.cluster.roll.home(name) for name in STREAMS if (owner := world.owner_of(name)) is not None]
+    assert late.served
+    assert sorted(late.served) == [
+        name for name, home in zip(STREAMS, homes, strict=True) if home and home.id == late.id
+    ]
+
+
 def test_an_idle_broker_asks_for_its_heartbeat_only() -> None:
     world = settled(brokers=1)
     world.is_over = True
@@ -244,16 +260,16 @@ def test_the_streams_of_a_dead_broker_are_taken_without_a_look_at_each() -> None
 
 
 def test_the_streams_of_a_broker_that_was_restarted_stay_its_own() -> None:
-    roll = Roll(
-        10.0, [Member(bytes(16), ["tcp://a:1"], 9.0), Member(b"b" * 16, ["tcp://b:1"], 9.0, streams={"prices"})]
-    )
-    cluster = Cluster(bytes(16))
-    cluster.roll = roll
+    own = Member(bytes(16), ["tcp://a:1"], 9.0)
+    lost = Member(b"b" * 16, ["tcp://b:1"], 9.0, streams={"prices"})
     again = Member(b"c" * 16, [], 10.0)  # it has the streams of the one before, and no endpoint yet
-    cluster._note_departed(
-        Roll(11.0, [roll.members[0], again]), frozenset({bytes(16), b"b" * 16, b"c" * 16}), frozenset({bytes(16)})
-    )
-    assert not cluster._departed
+    cluster = Cluster(bytes(16))
+    for before in ([own, lost], [own, lost, again]):
+        cluster.roll = Roll(10.0, before)
+        cluster._note_departed(Roll(11.0, [own, again]))
+        assert not cluster._departed
+    cluster._note_departed(Roll(11.0, [own]))
+    assert cluster._departed == {"prices": lost.id}
 
 
 @pytest.mark.timeout(0)  # `--seeds` can be many

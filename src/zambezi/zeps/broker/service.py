@@ -360,8 +360,17 @@ class BrokerService:
     def sync_journal(self, stream: BrokerStream) -> None:
         if stream not in self._syncing and not self._storage_closing:
             self._syncing.add(stream)
-            done = self._loop.run_in_executor(self._pool, stream.journal.sync, self._syncer)
-            done.add_done_callback(partial(self._on_synced, stream, self._loop.time()))
+            self._pool.submit(self._sync, stream, self._loop.time())
+
+    def _sync(self, stream: BrokerStream, began: float) -> None:
+        """Sync a journal, in a thread of the pool. A publisher may wait for it, so it reports to the loop directly."""
+        error: Exception | None = None
+        try:
+            stream.journal.sync(self._syncer)
+        except Exception as found:  # the loop raises it
+            error = found
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._on_synced, stream, began, error)
 
     def wake_journal(self, stream: BrokerStream) -> None:
         if stream not in self._waking and not self._storage_closing:
@@ -410,12 +419,9 @@ class BrokerService:
         else:
             raise error
 
-    def _on_synced(self, stream: BrokerStream, began: float, done: asyncio.Future[int]) -> None:
+    def _on_synced(self, stream: BrokerStream, began: float, error: Exception | None) -> None:
         self._syncing.discard(stream)
         self.syncs.add(self._loop.time() - began)
-        if done.cancelled():
-            return
-        error = done.exception()
         if error is None:
             stream.confirm_barriers()
         elif isinstance(error, JournalError):

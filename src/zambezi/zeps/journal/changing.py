@@ -7,21 +7,24 @@ the store has a revision of its own: no file ever has the name of another one th
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal import identity as identities
 from zambezi.zeps.journal.backing import Backing
 from zambezi.zeps.journal.file_cache import FileCache
+from zambezi.zeps.journal.files import EXHAUSTED
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reading import JournalReading, why
 from zambezi.zeps.journal.segment import LOG, Segment, uses
 
 _log: Final = logging.getLogger("zambezi.zeps")
+_FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class ChangingJournal(JournalReading):
@@ -70,6 +73,14 @@ class ChangingJournal(JournalReading):
         with self._lock:
             if segment in self.segments and self._active is not None:
                 fresh.rename(segment.path + suffix)
+
+    def _write_error(self, error: OSError) -> JournalError:
+        """Return the error for a failed write."""
+        if error.errno in _FULL:
+            return JournalFull(
+                f"stream {self.name!a}: no room in {self._path}: {why(error)}; it goes on when there is room again"
+            )
+        return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {why(error)}")
 
     # A cache
 

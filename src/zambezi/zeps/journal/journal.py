@@ -24,7 +24,6 @@ Facts that shape this module:
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -35,8 +34,9 @@ from pathlib import Path
 from typing import Final
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
+from zambezi.zeps.errors import Asleep, JournalError, OutOfRange
 from zambezi.zeps.journal import identity as identities
+from zambezi.zeps.journal.ahead import Ahead, Extent
 from zambezi.zeps.journal.changing import ChangingJournal
 from zambezi.zeps.journal.counts import RECORD, Count, Counts
 from zambezi.zeps.journal.counts import pack as pack_count
@@ -52,9 +52,9 @@ from zambezi.zeps.journal.trim import copy_end
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
+_QUIET: Final = 2  # consecutive syncs without new messages, after which the file `ahead` is removed
 _IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
 _MICRO: Final = 1_000_000
-_FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Journal(ChangingJournal):
@@ -71,6 +71,7 @@ class Journal(ChangingJournal):
         self.may_block = True
         self.settings = {}
         self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
+        self._ahead = Ahead(directory)  # used by the thread that has `_syncing`
         self._is_marked = False
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
@@ -128,7 +129,9 @@ class Journal(ChangingJournal):
 
     def _append(self, block: Block, now: float, counts: Sequence[Count]) -> None:
         with self._lock:
-            segment = self._writable_segment(bool(counts))
+            segment = self._active
+            if segment is None or self.failed or not self._is_marked or counts or self._wants_counts:
+                segment = self._writable_segment(bool(counts))  # all checks
             first = block.first
             octets = block.octets
             length = len(octets)
@@ -141,7 +144,7 @@ class Journal(ChangingJournal):
                 if segment.entries and (
                     segment.size + length > self.policy.segment_bytes
                     or time - segment.first_time > self.policy.segment_microseconds
-                    or segment.has_many_counts
+                    or (segment.count_bytes > segment.snapshot_bytes and segment.has_many_counts)
                 ):
                     segment = self._rotate()
                 files = self._file_cache.files(segment, os.O_RDWR)
@@ -188,13 +191,6 @@ class Journal(ChangingJournal):
         with self._lock:
             self.counts.note([pack_count(count, self.last + 1, self.last, int(now)) for count in counts])
 
-    def _write_error(self, error: OSError) -> JournalError:
-        if error.errno in _FULL:
-            return JournalFull(
-                f"stream {self.name!a}: no room in {self._path}: {why(error)}; it goes on when there is room again"
-            )
-        return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {why(error)}")
-
     def _rotate(self) -> Segment:
         """Begin a new segment after the active one."""
         segment = Segment(self._path, self.last + 1)
@@ -229,10 +225,7 @@ class Journal(ChangingJournal):
         try:
             self.positions.sync()
         except OSError as error:
-            with self._lock:
-                if error.errno not in EXHAUSTED:
-                    self._stop(f"the disk does not have the positions of readers: {why(error)}")
-            raise JournalError(f"stream {self.name!a} could not be synced to the disk: {why(error)}") from error
+            raise self._unsynced_error(error, "the positions of readers") from error
 
     def _replace_epochs(self) -> None:
         """Replace the counts of the active segment by a snapshot, if programs that only resume have filled the file.
@@ -241,11 +234,12 @@ class Journal(ChangingJournal):
         """
         with self._lock:
             segment = self._active
-            if segment is None or self.failed or not segment.has_many_epochs:
+            if segment is None or self.failed or not segment.has_many_epochs or self._ahead.is_needed:
                 return
             entries, begin = segment.entries, segment.count_bytes
             snapshot = self.counts.snapshot(self.last + 1)
         try:
+            self._ahead.remove()
             files = self._files_of(segment)
             segment.uncount(files, segment.first, entries)
             os.fdatasync(files.index)
@@ -263,19 +257,22 @@ class Journal(ChangingJournal):
                 raise self._unwritable_error()
             last = self.last
             active = self._active
+            extent = Extent.of(active)
             segments = list(self._unsynced.values())
             names = self._names_unsynced
             self._names_unsynced = False
             writes = self._count_writes
         try:
-            if last != self.synced or names:
+            if last == self.synced and not names:
+                if self._idle >= _QUIET or active.has_many_epochs:
+                    self._leave_ahead(each)
+            elif not (segments == [active] and not names and self._write_ahead(extent)):
                 self._sync_files(segments, names, each)
+                self._ahead.note_sync(extent)
         except OSError as error:
             with self._lock:
                 self._names_unsynced |= names
-                if error.errno not in EXHAUSTED:
-                    self._stop(f"the disk does not have the messages after sequence {self.synced}: {why(error)}")
-            raise JournalError(f"stream {self.name!a} could not be synced to the disk: {why(error)}") from error
+            raise self._unsynced_error(error, f"the messages after sequence {self.synced}") from error
         with self._lock:
             for segment in segments:
                 if segment is not active:
@@ -283,7 +280,7 @@ class Journal(ChangingJournal):
             is_quiet = last == self.synced == self.last
             self.synced = last if writes == self._count_writes else last - 1
             self._idle = self._idle + 1 if is_quiet else 0
-            is_over = self._is_marked and self._idle >= _IDLE
+            is_over = self._is_marked and self._idle >= _IDLE and not self._ahead.is_needed
             if is_over:
                 self._is_marked = False  # before the mark is removed: the next append must wait for a new mark
         if is_over:
@@ -301,6 +298,26 @@ class Journal(ChangingJournal):
             files.sync(segment.count_bytes > RECORD, each)
         if names:
             self._file_cache.with_descriptors(partial(identities.sync_directory, self.directory))
+
+    def _write_ahead(self, extent: Extent) -> bool:
+        """Sync the end of a segment by the file `ahead`; return False if its own files must be synced."""
+        segment = extent.segment
+        if self.policy.sync != "always" or self.is_cache or segment.has_many_epochs:
+            return False
+        return self._ahead.write(self._files_of(segment), extent)
+
+    def _leave_ahead(self, each: Each = map) -> None:
+        """Sync the files of segments whose end is only in the file `ahead`, and remove it."""
+        if self._ahead.is_needed:
+            self._sync_files(list(self._unsynced.values()), False, each)
+        self._ahead.remove()
+
+    def _unsynced_error(self, error: OSError, what: str) -> JournalError:
+        """Return the error for a failed sync. It also stops the stream, unless only descriptors were missing."""
+        if error.errno not in EXHAUSTED:
+            with self._lock:
+                self._stop(f"the disk does not have {what}: {why(error)}")
+        return JournalError(f"stream {self.name!a} could not be synced to the disk: {why(error)}")
 
     def wake(self) -> None:
         """Let an idle stream accept messages again; do nothing if it is not idle. Blocks, but not the readers.
@@ -476,7 +493,8 @@ class Journal(ChangingJournal):
         if not self._trimming.acquire(blocking=False):
             raise JournalError(f"stream {self.name!a} is being trimmed: truncate it when that is done")
         try:
-            self._truncate(last)
+            with self._syncing:
+                self._truncate(last)
         finally:
             self._trimming.release()
 
@@ -499,6 +517,7 @@ class Journal(ChangingJournal):
             except OSError as error:
                 raise JournalError(f"stream {self.name!a} was not cut: {self._path}: {why(error)}") from error
             try:
+                self._leave_ahead()
                 self._cut_after(last)
                 self._compacted = 0
                 identities.remove_compacted(self.directory)
@@ -535,6 +554,10 @@ class Journal(ChangingJournal):
         try:
             if self._active is not None and not self.failed:
                 self.sync()
+                try:
+                    self._leave_ahead()
+                except OSError as error:
+                    raise self._unsynced_error(error, "the last messages") from error
                 if self._is_marked:
                     self._is_marked = False
                     self._remove_mark()

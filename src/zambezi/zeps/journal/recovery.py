@@ -3,6 +3,8 @@
 Recovery repairs the last segment and checks the older ones; `zambezi.zeps.journal.repair` describes how. Afterwards log
 and index agree, and the disk has both.
 
+If the system went down, the messages that only the file `ahead` has are written to their places first.
+
 The stream gets a new incarnation if a sequence that a subscriber may have seen could be used again: if the mark is of
 another start of the operating system, if entries of the index refer to messages that are missing, or if the stream has
 no segment. A new incarnation is written before anything is cut, and another one after it: a process that reads the
@@ -21,6 +23,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.ahead import remove_ahead, replay
 from zambezi.zeps.journal.counts import COUNTS, Counts
 from zambezi.zeps.journal.entry import unpack
 from zambezi.zeps.journal.files import unnamed
@@ -61,6 +64,8 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     mark = read_mark(directory)
     # A killed process has lost nothing. A system that went down may have lost writes: then only the disk counts.
     is_doubtful = mark is not None and mark.boot != boot_id()
+    if is_doubtful:
+        replay(directory)
     identity, is_lossy = _read_identity(directory, problems)
     segments = [Segment(str(directory), *name) for name in found_names(directory)]
     if not segments:
@@ -118,6 +123,8 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     is_changed |= recounting.is_changed
     if is_changed or mark is not None:
         files.sync()
+    remove_ahead(directory)  # when the disk has its bytes at their places
+    if is_changed or mark is not None:
         sync_directory(directory)
     if is_lossy:
         identity = identity.renewed()

@@ -124,13 +124,16 @@ def list_streams(
 
 
 def make_stream(name: str, incarnation: UUID, settings: Mapping[str, object]) -> Procedure[StoredStream]:
-    """Make a stream, unless it exists, and return it."""
+    """Make a stream, unless it exists, and return it. Of several brokers that do so, all get the same stream."""
     content = _pack({"format": FORMAT, "name": name, "incarnation": str(incarnation), "settings": dict(settings)})
+    directory = directory_of(name)
     while True:
+        # The place is chosen before the search. If another broker makes the stream after the search, it has that place,
+        # and is found in the next turn; if the place were chosen after it, there would be two streams.
+        place = yield from _next_place(directory)
         found = yield from find_stream(name)
         if found is not None:
             return found
-        place = yield from _next_place(directory_of(name))
         if (yield from put(place.identity, content)) is DONE:
             return StoredStream(name, incarnation, place, dict(settings))
 

@@ -78,6 +78,7 @@ class Located(NamedTuple):
 
 
 LookedUp: TypeAlias = Callable[[Located | ZepsError], object]
+Place: TypeAlias = tuple[bytes, tuple[str, ...]]  # a broker, and its endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class Cluster:
         self._is_reading = False
         self._must_read = False  # whether a heartbeat was stored meanwhile
         self._rolled_at: float | None = None  # when the heartbeat before the last roll began
-        self._settled: frozenset[bytes] = frozenset()  # brokers that were in the last two rolls
+        self._settled: frozenset[Place] = frozenset()  # brokers that were in the last two rolls, at the same endpoints
         self._owners: dict[str, bytes] = {}  # of streams that other live brokers have named
         self._named: AbstractSet[str] = frozenset()  # own streams whose names were put
         self.revision = 0  # of these names
@@ -379,20 +380,22 @@ class Cluster:
             return  # the heartbeat is removed already, or took too long: the next one begins at once
         was_overdue, self._was_overdue = self._was_overdue, False
         self._rolled_at = begun
-        before = frozenset(member.id for member in self.roll.members)
-        now = frozenset(member.id for member in roll.members)
-        self._note_departed(roll, before, now)
+        before, places = _places_of(self.roll), _places_of(roll)
+        self._note_departed(roll)
         self.roll = roll
+        now = {member.id for member in roll.members}
         for times in (self._probed, self._refused, self._trusted):
             for broker in times.keys() - now:
                 del times[broker]
         if was_overdue or roll.notified > self._notified:
             self._events.append(Back())
         self._notified = max(self._notified, roll.notified)
-        if self.is_cut or was_overdue or now != before or now & before != self._settled:
+        # A new broker is no home for streams until it tells its endpoints, and others can make some of its streams
+        # before that. So endpoints count, too.
+        if self.is_cut or was_overdue or places != before or places & before != self._settled:
             self._must_scan = True
         self.is_cut = False
-        self._settled = now & before
+        self._settled = places & before
         self._note_names(roll)
         self._note_failing(roll)
         self._scan()
@@ -406,8 +409,9 @@ class Cluster:
         if any(member.is_leaving for member in self.roll.members if member.id != self.id):
             self._next_beat = min(self._next_beat, begun + PROBE)
 
-    def _note_departed(self, roll: Roll, before: frozenset[bytes], now: frozenset[bytes]) -> None:
+    def _note_departed(self, roll: Roll) -> None:
         """Note the streams of brokers that are gone. A new broker can be one of these: it has its streams already."""
+        before, now = ({member.id for member in one.members} for one in (self.roll, roll))
         if now <= before and all(member.endpoints for member in roll.members):
             for member in self.roll.members:
                 if member.id not in now:
@@ -514,16 +518,21 @@ class Cluster:
         self.streams = found
         self._left = self._unnamed
         self._next_rescan = self._now + RESCAN
+        settled = {broker for broker, _ in self._settled}
         orphans = []
         guests = []
         for name, scanned in found.items():
             owner = scanned.owner
             home = self.roll.home(name, self.id)
-            if owner == self.id and home is not None and home.id != self.id and home.id in self._settled:
+            if owner == self.id and home is not None and home.id != self.id and home.id in settled:
                 guests.append((name, home))
             elif self.server_of(name, owner) is None:
                 orphans.append(scanned)
         self._events.append(Found(found, orphans, guests))
+
+
+def _places_of(roll: Roll) -> frozenset[Place]:
+    return frozenset((member.id, tuple(member.endpoints)) for member in roll.members)
 
 
 def _scan_one(stream: StoredStream, found: dict[str, Scanned]) -> Procedure[None]:
