@@ -41,7 +41,7 @@ function drawList(state, choose) {
 function drawDetails() {
   const place = $("pipeline-details");
   const wanted = [answer.stamp, place.clientWidth, [...opened].join("\n")].join("\n");
-  if (drawn === wanted) return;
+  if (drawn === wanted || !place.clientWidth) return; // a view that is hidden has no width
   drawn = wanted;
   if (!results.length) return place.replaceChildren();
   const newest = Math.max(...results.map((one) => one.time));
