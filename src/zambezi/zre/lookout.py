@@ -62,19 +62,22 @@ class Lookout:
         self._regreet = regreet
         self._depart = depart
 
-    def receive(self, octets: bytes, address: str, now: float) -> None:
-        """Receive a datagram from an address."""
+    def receive(self, octets: bytes, address: str, now: float) -> bool:
+        """Receive a datagram from an address; return whether it can have changed more than the peer's time.
+
+        A node in a mesh of a thousand gets a thousand beacons in each interval, and nearly all say nothing new.
+        """
         peer = self._peers.get(octets[4:20])
         leaves = peer in self._departures
         if peer is not None and octets == peer.beacon and address == peer.address and not leaves:
             if not (self._encrypted and peer.ready):
-                peer.hear(now)  # nothing new, like most beacons
-            return
+                peer.hear(now)
+            return False
         beacon = Beacon.decode(octets)
         if beacon is None:
             self._counters.bad_beacons += 1
         elif beacon.uuid.bytes == self._us:  # BCN-05
-            return
+            return False
         elif bool(beacon.key) != self._keyed:
             self._counters.other_beacons += 1
         elif peer is None:
@@ -88,6 +91,7 @@ class Lookout:
             self._replace(peer, self._contact_of(beacon, address), "it left", now)  # and is back already
         else:
             self._receive_known(peer, beacon, octets, address, now)
+        return True
 
     def contact_by_beacon(self, peer: Peer) -> str:
         """Return the contact of a peer by its last beacon; the one that we know if it sent none."""
