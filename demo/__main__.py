@@ -87,7 +87,7 @@ async def play(directory: Path, options: argparse.Namespace) -> None:
         if options.without_spark:
             say("skipped, because of --without-spark")
         else:
-            await pipelines(server, directory)
+            await pipelines(server, directory, with_plots=options.keep)
 
         title(f"The demo took {elapsed():.0f} s. The console is at {server.console}")
         if options.keep:
@@ -159,11 +159,13 @@ async def a_fleet(stack: AsyncExitStack, server: ServerProcess) -> None:
     say(f"no answer from {', '.join(outcome.silent)}, which does not exist: the outcome lists silent nodes, too")
 
 
-async def pipelines(server: ServerProcess, directory: Path) -> None:
+async def pipelines(server: ServerProcess, directory: Path, *, with_plots: bool) -> None:
     say("Spark needs some seconds to start")
     # On a terminal, a pipeline shows its progress on standard error.
     stderr = None if sys.stderr.isatty() else asyncio.subprocess.PIPE
     command = [sys.executable, "-m", "demo.analysis", server.endpoints["zeps"], str(directory)]
+    if with_plots:
+        command.append("--plots")  # the console stays, and shows them
     environment = os.environ | {"DEMO_SECONDS": f"{elapsed():.1f}"}
     process = await asyncio.create_subprocess_exec(*command, stderr=stderr, env=environment)
     try:
@@ -175,7 +177,7 @@ async def pipelines(server: ServerProcess, directory: Path) -> None:
     if process.returncode:
         say(f"the pipelines failed: {(errors or b'').decode(errors='replace').strip()[-500:]}")
     else:
-        say("the console shows the same tables under Results")
+        say("the console shows the same verdicts and tables under Pipelines")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The pipelines of the demo, as a process of its own: they share one Java, which needs some seconds to start.
 
-python -m demo.analysis ENDPOINT DIRECTORY
+python -m demo.analysis ENDPOINT DIRECTORY [--plots]
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from zambezi.spark.pipelines.verdict import NOT_HEALTHY
 PIPELINES = ("traffic", "network-health", "fleet-audit")
 
 
-def main(endpoint: str, directory: Path) -> int:
+def main(endpoint: str, directory: Path, *options: str) -> int:
     for name in PIPELINES:
         say(f"zambezi pipeline run {name}")
         command = ["pipeline", "run", name, "--rows", "5", "--endpoint", endpoint, "--out", str(directory / "tables")]
         command += ["--results", str(directory / "results")]
-        command += ["--patience", "2s"]  # db2 had longer to answer
+        command += ["--patience", "2s", *options]  # db2 had longer to answer
         status = cli.main(command)
         if status not in (0, NOT_HEALTHY):  # a pipeline that has found something has worked
             return status
@@ -28,4 +28,4 @@ def main(endpoint: str, directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]))

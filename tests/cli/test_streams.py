@@ -225,6 +225,14 @@ def test_a_position_can_be_written_in_several_ways() -> None:
 def test_an_invalid_position_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sub", "s", "--since", "yesterday"]) == 2
     assert "'yesterday' is not a position: write earliest" in capsys.readouterr().err
+    for option in (["--since", "999999999999d"], ["--timeout", "99999999999d"]):
+        assert cli.main(["sub", "s", *option]) == 2
+        assert "is more than 100 years" in capsys.readouterr().err
+    assert cli.main(["sub", "s", "--since", "0001-01-01T00:00:00"]) == 2
+    assert "'0001-01-01T00:00:00' is not a position" in capsys.readouterr().err
+    for name in ("stream", "journal"):
+        assert cli.main([name, "truncate", "s", "--after", "-1"]) == 2
+        assert "'-1' is not a sequence: write 0 or more" in capsys.readouterr().err
     assert cli.main(["pipeline", "run", "traffic", "--since", "yesterday"]) == 2
     assert "'yesterday' is not a time in ISO 8601" in capsys.readouterr().err
 

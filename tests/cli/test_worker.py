@@ -157,7 +157,6 @@ def test_a_command_can_take_longer_than_the_time_of_a_message(
         (["--limit", "3"], "give --shared"),
         (["--name", "n", "--exec", "true", "--parallel", "2"], "--parallel is for --shared"),
         (["--shared", "g", "--exec", " "], "needs a command"),
-        (["--shared", "g", "--exec", "true", "--parallel", "0"], "at least 1"),
         (["--shared", "g", "--name", "n"], "no name"),
         (["--shared", "g", "--until", "now"], "no until"),
     ],
@@ -167,6 +166,15 @@ def test_options_that_contradict_each_other(
 ) -> None:
     assert sub(endpoint, *options) == 1
     assert reason in capsys.readouterr().err
+
+
+def test_commands_that_never_run_are_refused_before_the_group_is_made(
+    endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sub(endpoint, "--shared", "g", "--exec", "true", "--parallel", "0") == 2
+    assert "--parallel: '0' is not a number: write 1 or more" in capsys.readouterr().err
+    assert cli.main(["reader", "list", "jobs", "--endpoint", endpoint]) == 0
+    assert "has no readers" in capsys.readouterr().out
 
 
 def test_groups_are_listed_set_and_removed(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -380,6 +380,21 @@ def test_pipelines_have_verdicts_plots_and_tables(page: Page) -> None:
     expect(page.locator("#pipeline-details")).to_contain_text("--plots")
 
 
+def test_texts_have_the_width_of_a_phone(page: Page, shown: Shown) -> None:
+    """The last cell of a message, a record or a verdict is below the others, not in a column of a few letters."""
+    logging.getLogger("zambezi.zeps").warning("a text of a log that is longer than a phone is wide")
+    page.set_viewport_size({"width": 375, "height": 700})
+    for address, table in (
+        ("#log", "log-table"),
+        ("#stream/telemetry", "tail-table"),
+        ("#pipelines", "pipeline-table"),
+    ):
+        page.goto(f"{shown.url}{address}")
+        cell = f"#{table} tbody tr:not(:has(.empty)) td:last-child"
+        # The views draw their tables again and again: measure a cell that is there now.
+        page.wait_for_function("(cell) => document.querySelector(cell)?.clientWidth > 280", arg=cell)
+
+
 def test_plots_fit_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 375, "height": 700})
     page.goto(f"{page.url.split('#')[0]}#pipelines")

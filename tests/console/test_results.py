@@ -46,13 +46,14 @@ def test_the_list_has_the_verdicts_and_the_worst_is_first(tmp_path: Path) -> Non
 
 
 def test_a_page_gets_the_results_of_one_pipeline_and_only_when_they_change(tmp_path: Path) -> None:
-    write(tmp_path, "traffic-verdict", verdict(True))
-    write(tmp_path, "traffic-keys", TABLE)
+    write(tmp_path, "traffic-verdict", {**verdict(True), "order": "only tables have one"})
+    write(tmp_path, "traffic-keys", {**TABLE, "order": 1})
+    write(tmp_path, "traffic-streams", {**TABLE, "order": 0})
     write(tmp_path, "join", TABLE, "join")
     found = Results(str(tmp_path))
     found.read()
     told = found.describe("traffic")
-    assert [one["kind"] for one in told["results"]] == ["verdict", "table"]
+    assert [one["name"] for one in told["results"]] == ["traffic-verdict", "traffic-streams", "traffic-keys"]
     assert "results" not in found.describe("traffic", told["stamp"])
     assert [one["name"] for one in found.describe("join", told["stamp"])["results"]] == ["join"]
     write(tmp_path, "traffic-keys", {**TABLE, "title": "Other keys"})
@@ -71,6 +72,7 @@ def test_a_page_gets_the_results_of_one_pipeline_and_only_when_they_change(tmp_p
         (f'{{"pipeline": "traffic", "time": {"9" * 5000}}}', "has a number that is too large"),
         ('{"time": 1}', "has no name of a pipeline"),
         ('{"pipeline": "traffic", "time": "now"}', "has no time"),
+        ('{"pipeline": "traffic", "time": 1e20}', "has no time"),
         ('{"pipeline": "traffic", "time": 1, "kind": "film"}', "kind must be one of verdict, plots, table"),
         ('{"pipeline": "traffic", "time": 1, "kind": "plots", "plots": [1]}', "plots must be a list of objects"),
         (
@@ -78,6 +80,7 @@ def test_a_page_gets_the_results_of_one_pipeline_and_only_when_they_change(tmp_p
             "rows must be a list of lists, each with",
         ),
         (json.dumps({"pipeline": "t", "time": 1, **verdict(True), "healthy": "yes"}), "healthy must be true, false or"),
+        (json.dumps({"pipeline": "t", "time": 1, **TABLE, "order": "x"}), "order must be a whole number"),
         (" " * (LARGEST + 1), "is larger than 1 MiB"),
         ("\xff", "is not JSON"),
     ],

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zambezi.cli.capture import communicate
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.quantity import count
 from zambezi.zeps.client.batch import Message
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def add_exec_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--parallel",
         metavar="N",
-        type=int,
+        type=count,
         default=1,
         help="how many commands run at once, for messages with different keys (default: 1)",
     )
@@ -83,8 +84,6 @@ class Commands:
     ) -> None:
         if not command.strip():
             raise OptionsError("--exec needs a command")
-        if parallel < 1:
-            raise OptionsError(f"--parallel must be at least 1, not {parallel}")
         self._command = command
         self._is_ordered = is_ordered  # whether messages with the same key are handled one after another
         self._captured = subprocess.PIPE if captures_output else None

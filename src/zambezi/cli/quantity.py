@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from zambezi.server.config import quantity
-from zambezi.server.config.quantity import QuantityError
+from zambezi.server.config.quantity import QuantityError, TooLong
 
 T = TypeVar("T")
 
@@ -31,9 +31,16 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Parse a number of messages, which is at least 1."""
+    """Parse a number of messages or commands, which is at least 1."""
     if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of messages: write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 1 or more")
+    return int(text)
+
+
+def sequence(text: str) -> int:
+    """Parse a sequence; 0 is before the first one."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a sequence: write 0 or more")
     return int(text)
 
 
@@ -45,6 +52,8 @@ def start(text: str) -> int | str | datetime | timedelta:
         return int(text)
     try:
         return timedelta(seconds=quantity.seconds(text))
+    except TooLong as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     except QuantityError:
         pass
     try:
@@ -60,8 +69,8 @@ def moment(text: str) -> datetime:
     """Parse a date and time in ISO 8601. Without a time zone it is local time."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found if found.tzinfo else found.astimezone()
+    except (ValueError, OverflowError):  # the latter: a time zone is added to the year 1 or 9999
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time in ISO 8601, such as {datetime.now(UTC).isoformat(timespec='seconds')}"
         ) from None
-    return found if found.tzinfo else found.astimezone()

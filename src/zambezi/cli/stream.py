@@ -19,7 +19,7 @@ from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import FORMATS
-from zambezi.cli.quantity import octets, seconds, start
+from zambezi.cli.quantity import octets, seconds, sequence, start
 from zambezi.cli.stream_tables import client_table, size, stream_table
 from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.server.config.quantity import in_seconds
@@ -64,7 +64,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     _add_yes(command)
     command = _command(commands, "truncate", "Remove the newest messages of a stream, permanently.", run_truncate)
-    command.add_argument("--after", metavar="N", type=int, required=True, help="the last sequence to keep")
+    command.add_argument("--after", metavar="N", type=sequence, required=True, help="the last sequence to keep")
     _add_yes(command)
     _add_yes(_command(commands, "delete", "Delete a stream with all its messages, permanently.", run_delete))
     command = _command(commands, "copy", "Create a stream with the messages of another one.", run_copy)

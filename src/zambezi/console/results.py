@@ -4,7 +4,7 @@ A file has `pipeline`, `time` (seconds since 1970) and `kind`:
 
     verdict   healthy, verdict, judged, reasons, more_reasons
     plots     plots: title, notes, and the data from which the page draws it
-    table     title, columns, rows, notes, more
+    table     title, columns, rows, notes, more, order
 
 Programs that the console does not know write these files. So it reads only regular files of the directory itself, never
 through a link, and bounds their number and size. A file that is no result is listed with what is wrong.
@@ -38,6 +38,7 @@ MOST_ENTRIES: Final = 10_000  # of the directory
 PROBLEMS: Final = 10  # files whose problems are told
 FRESH: Final = 1.0  # seconds between two looks at the directory
 _KINDS: Final = ("verdict", "plots", "table")
+_LATEST: Final = 1e11  # seconds since 1970: browsers cannot show much later ones
 _DIGITS: Final = 20  # of a number without a point: a browser cannot show more
 
 
@@ -178,7 +179,7 @@ def _parsed(name: str, content: bytes) -> Result:
     pipeline, time, kind = value.get("pipeline"), value.get("time"), value.get("kind")
     if not isinstance(pipeline, str) or not pipeline or len(pipeline) > 100:
         raise BadResult("has no name of a pipeline")
-    if not isinstance(time, int | float) or isinstance(time, bool):
+    if not isinstance(time, int | float) or not 0 <= time < _LATEST:
         raise BadResult("has no time")
     if kind not in _KINDS:
         raise BadResult(f"kind must be one of {', '.join(_KINDS)}")
@@ -221,6 +222,8 @@ def _check_plots(value: Mapping[str, Any]) -> None:
 
 def _check_table(value: Mapping[str, Any]) -> None:
     _check_texts(value, "title")
+    if not isinstance(value.get("order", 0), int):
+        raise BadResult("order must be a whole number")
     _check_notes(value)
     columns, rows = value.get("columns"), value.get("rows")
     if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
@@ -267,6 +270,10 @@ def _urgency(summary: Mapping[str, Any]) -> tuple[bool, float, str]:
 
 
 def _details(results: list[Result]) -> list[dict[str, Any]]:
-    """Return the results of a pipeline: the verdict, the plots, the tables."""
-    order = sorted(results, key=lambda one: (_KINDS.index(one.kind), one.time, one.name))
-    return [{**one.content, "name": one.name, "time": one.time} for one in order]
+    """Return the results of a pipeline: the verdict, the plots, and the tables in the order of the pipeline."""
+    found = sorted(results, key=lambda one: (_KINDS.index(one.kind), _order(one), one.name))
+    return [{**one.content, "name": one.name, "time": one.time} for one in found]
+
+
+def _order(result: Result) -> int:
+    return int(result.content.get("order", 0)) if result.kind == "table" else 0

@@ -354,7 +354,7 @@ class StreamLink:
             self.flush()
             if self._unsent is not None or self._gone:
                 return False
-        octets = self._framed(messages)
+        octets = messages.octets if not self.connection.sealed else self._framed(messages)
         try:
             sent = self._sock.send(octets)
         except (BlockingIOError, InterruptedError):

@@ -68,6 +68,12 @@ def test_the_list_has_every_pipeline(capsys: pytest.CaptureFixture[str]) -> None
         assert name in shown
 
 
+def test_the_list_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "list", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["pipeline"]: row["result"] for row in told} == pipeline.NAMES
+
+
 def test_every_option_of_the_source_can_be_given() -> None:
     parser = argparse.ArgumentParser()
     pipeline.add_parser(parser.add_subparsers())
@@ -107,7 +113,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
     [
         (
             ["traffic", "--out", "o"],
-            "give the source of the streams: either --endpoint of a broker or --path of its data",
+            "give the source of the streams: --endpoint of a broker, $ZAMBEZI_ENDPOINT or a context; or --path",
         ),
         (["traffic", "--path", "p", "--endpoint", "tcp://127.0.0.1:1", "--out", "o"], "give the source of the streams"),
         (["traffic", "--path", "p"], "traffic needs --out"),

@@ -199,6 +199,7 @@ def test_results_as_files_and_as_messages(spark: SparkSession, tmp_path: Path) -
         "pipeline": "traffic",
         "time": 5.0,
         "kind": "table",
+        "order": 0,
         "title": "The first",
         "columns": ["time", "name", "count#", "part#", "nothing"],
         "rows": [["1970-01-01 00:00:00", "a", 1, 0.5, ""]],

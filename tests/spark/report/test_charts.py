@@ -146,3 +146,9 @@ def test_a_chart_has_its_values_as_data() -> None:
     assert (talk.data["rows"], talk.data["columns"]) == (["ann", "b"], ["ann", "b"])
     assert (talk.data["cells"], talk.data["marked"]) == ([(1, 0, 2.0)], [(1, 0)])
     assert nothing().data == {}
+
+
+def test_the_first_mark_of_an_axis_does_not_touch_the_date() -> None:
+    chart = strips({"a": {0: 1.0}}, Steps(NOON, 60.0, 10))
+    marks = [one for one in Xml.fromstring(chart.svg).iter("text") if re.fullmatch(r"\d\d:\d\d", one.text or "")]
+    assert [one.get("text-anchor") for one in marks[:2]] == ["start", "middle"]

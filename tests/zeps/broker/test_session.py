@@ -1,7 +1,9 @@
 """zambezi.zeps.broker.session: the rules of the protocol, state by state and command by command, with no sockets."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 
 from tests.effort import cases
 from tests.zeps.stage import ANSWERS, PLENTY, Client, Stage, never_wait_for_the_disk
+from zambezi.zeps.block import Block
 from zambezi.zeps.broker.client_connection import MULTIPART
+from zambezi.zeps.broker.cursor import Cursor
 from zambezi.zeps.broker.engine import UNREAD, Limits
 from zambezi.zeps.broker.session import FAULTS
 from zambezi.zeps.broker.session_state import SessionState
@@ -438,6 +442,38 @@ def test_a_run_of_messages_is_published_as_a_whole(stage: Stage) -> None:
     assert [message.sequence for message in client.delivered] == list(range(1, 42))
     assert [message.key for message in client.delivered][18:23] == ["k18", "k19", "longer", "k00", "k01"]
     assert publisher.session.published == 41
+
+
+def test_one_message_passes_through_few_functions_before_it_is_sent(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The latency of a message grows with the code that it passes through: after a pause, none of it is in a cache."""
+    publisher = stage.client("prices")
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe()
+    publisher.publish("gold", b"1")  # wakes the journal
+    stage.now += 1.0
+    frame = Publish("gold", b"2").encode()[0]
+    calls: list[str] = []
+    sent: list[int] = []
+
+    def note(running: FrameType, event: str, _: object) -> None:
+        if event == "call" and str(running.f_globals.get("__name__")).startswith("zambezi."):
+            calls.append(running.f_code.co_name)
+
+    def send_live(cursor: Cursor, block: Block) -> None:
+        sent.append(len(calls))
+        real(cursor, block)
+
+    real = Cursor.send_live
+    monkeypatch.setattr(Cursor, "send_live", send_live)
+    sys.setprofile(note)
+    try:
+        publisher.session.receive([frame])
+    finally:
+        sys.setprofile(None)
+    (before,) = sent
+    assert before <= 20, calls[:before]
 
 
 def test_a_run_that_is_not_of_messages_or_must_wait_is_left_alone(stage: Stage) -> None:

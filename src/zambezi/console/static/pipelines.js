@@ -41,7 +41,7 @@ function drawList(state, choose) {
 function drawDetails() {
   const place = $("pipeline-details");
   const wanted = [answer.stamp, place.clientWidth, [...opened].join("\n")].join("\n");
-  if (drawn === wanted) return;
+  if (drawn === wanted || !place.clientWidth) return; // a view that is hidden has no width
   drawn = wanted;
   if (!results.length) return place.replaceChildren();
   const newest = Math.max(...results.map((one) => one.time));
@@ -53,8 +53,8 @@ function drawDetails() {
 const utc = (seconds) => day(seconds * 1000).slice(0, 19);
 
 function drawReasons(one) {
-  const table = element("table");
-  draw(table, ["about", "kind", "reason", "since"], one.reasons.map((reason) => ({ cells: [escaped(reason.about), reason.kind, escaped(reason.reason), escaped(reason.since || "-")], classes: ["mono", "", "wrap why", "mono"] })), "");
+  const table = element("table", { class: "stacked" });
+  draw(table, ["about", "kind", "since", "reason"], one.reasons.map((reason) => ({ cells: [escaped(reason.about), reason.kind, escaped(reason.since || "-"), escaped(reason.reason)], classes: ["mono", "", "mono", "wrap why"] })), "");
   const more = one.more_reasons > 0 ? element("p", { class: "faint" }, `and ${number(one.more_reasons)} more reasons`) : null;
   return [element("div", { class: "panel" }, element("h3", {}, verdict(one.healthy), one.judged ? ` ${one.judged}` : ""), one.reasons.length ? table : null, more)];
 }

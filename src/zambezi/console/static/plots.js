@@ -69,7 +69,7 @@ function frame(width, begin, end) {
 function timeAxis(place, begin, end, bottom) {
   const marks = timeMarks(begin, end, Math.max(2, Math.floor(place.room / 90)));
   return [...marks.flatMap(([time, label]) => [svg("line", { class: "mark", x1: place.at(time), x2: place.at(time), y1: 4, y2: bottom }),
-    text(label, place.at(time), bottom + 15, { class: "faint", "text-anchor": "middle" })]),
+    text(label, place.at(time), bottom + 15, { class: "faint", "text-anchor": place.at(time) - place.left < 20 ? "start" : "middle" })]), // the date is on the left
   text(place.narrow ? moment(begin).slice(0, 10) : `${moment(begin).slice(0, 10)} UTC`, place.left - 10, bottom + 15, { class: "faint", "text-anchor": "end" })];
 }
 

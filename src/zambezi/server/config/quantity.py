@@ -11,9 +11,15 @@ from zambezi.errors import ZambeziError
 _OCTETS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
+_LONGEST: Final = 100 * 366 * 86400  # seconds
+
 
 class QuantityError(ZambeziError):
     """A text that is not a size or a time."""
+
+
+class TooLong(QuantityError):
+    """A time above all bounds."""
 
 
 def octets(text: str) -> int:
@@ -31,7 +37,10 @@ def seconds(text: str) -> float:
     >>> seconds("90"), seconds("250ms"), seconds("10m"), seconds("7d")
     (90.0, 0.25, 600.0, 604800.0)
     """
-    return _scaled(text, _SECONDS, "a time such as 90s, 10m, 12h or 7d")
+    found = _scaled(text, _SECONDS, "a time such as 90s, 10m, 12h or 7d")
+    if found > _LONGEST:
+        raise TooLong(f"{text!r} is more than 100 years")
+    return found
 
 
 def in_bytes(count: float) -> str:

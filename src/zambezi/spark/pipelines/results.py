@@ -55,8 +55,8 @@ def save(results: Sequence[Result], verdict: Verdict, place: Place, now: float |
     A reader sees the old file or the new one, never an incomplete one.
     """
     about = {"pipeline": verdict.pipeline, "time": time.time() if now is None else now}
-    for one in results:
-        _put(place, one.name, {**about, "kind": "table", **one.document()})
+    for order, one in enumerate(results):
+        _put(place, one.name, {**about, "kind": "table", "order": order, **one.document()})
     _put(place, f"{verdict.pipeline}-verdict", {**about, "kind": "verdict", **verdict.document()})
 
 

@@ -22,6 +22,7 @@ from zambezi.spark.report.scales import decade, moment, nice_top, short, span, t
 WIDTH: Final = 960
 _LEFT: Final = 190  # for names
 _RIGHT: Final = 120  # for numbers
+_DATE: Final = 20  # a label nearer to the left end would touch the date
 _STRIP: Final = 44  # the height of a series
 _LINE: Final = 20  # the height of a line of time
 _NAME: Final = 26  # characters of a name
@@ -441,7 +442,8 @@ def _time_axis(begin: float, end: float, bottom: float) -> Markup:
     for time, label in time_marks(begin, end):
         x = _x(time, begin, end)
         parts.append(element("line", class_="mark", x1=x, x2=x, y1=4, y2=bottom))
-        parts.append(element("text", label, class_="faint", x=x, y=bottom + 15, text_anchor="middle"))
+        anchor = "start" if x - _LEFT < _DATE else "middle"
+        parts.append(element("text", label, class_="faint", x=x, y=bottom + 15, text_anchor=anchor))
     day = moment(begin)[:10]
     parts.append(element("text", f"{day} UTC", class_="faint", x=_LEFT - 10, y=bottom + 15, text_anchor="end"))
     return joined(*parts)

@@ -17,21 +17,21 @@ class FutureSelections:
     """Selections that begin at a future time, ordered by that time."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Selection]] = []  # due time, identity (to order equal times), selection
+        self.waiting: list[tuple[int, int, Selection]] = []  # due time, identity (to order equal times), selection
 
     def add(self, selection: Selection) -> None:
         """Add a selection that begins at its time `due`."""
-        insort(self._waiting, (selection.due, id(selection), selection))
+        insort(self.waiting, (selection.due, id(selection), selection))
 
     def discard(self, selection: Selection) -> None:
         """Remove a selection, if it is here."""
-        place = bisect_left(self._waiting, (selection.due, id(selection)))
-        if place < len(self._waiting) and self._waiting[place][2] is selection:
-            del self._waiting[place]
+        place = bisect_left(self.waiting, (selection.due, id(selection)))
+        if place < len(self.waiting) and self.waiting[place][2] is selection:
+            del self.waiting[place]
 
     def begin(self, time: int, after: int) -> None:
         """Let the selections that are due at `time`, in microseconds since 1970, begin after the sequence `after`."""
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting and waiting[0][0] <= time:
             place = bisect_left(waiting, (time + 1,))
             for _, _, selection in waiting[:place]:
@@ -40,4 +40,4 @@ class FutureSelections:
             del waiting[:place]
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)

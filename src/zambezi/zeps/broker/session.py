@@ -105,9 +105,9 @@ class Session:
         """Handle messages of one frame each, in order."""
         if self._deferred:
             self._deferred += frames
-            return
-        done = self._handle_some(frames)
-        if done < len(frames):
+        elif len(frames) == 1 and self.may_publish and is_valid_publish(frames[0]):
+            self._publish(frames)  # most reads, if there is little to do
+        elif (done := self._handle_some(frames)) < len(frames):
             self._deferred = list(frames[done:])
             self._await_input()
 
@@ -122,7 +122,7 @@ class Session:
             if self.may_publish:  # first, because it is the most frequent message by far
                 stop = end_of_publishes(frames, position)
                 if stop > position:
-                    self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
+                    self._publish(frames[position:stop])
                     position = stop
                     continue
             if self.state is SessionState.CLOSED or self.state is SessionState.PARTING:
@@ -204,7 +204,7 @@ class Session:
         publish_rest(self, frames, self._publish)
         self._end()
 
-    def _publish(self, frames: list[bytes], size: int = 0) -> None:
+    def _publish(self, frames: Sequence[bytes], size: int = 0) -> None:
         assert self.stream is not None
         self.published += len(frames)
         self.engine.counters.published += len(frames)

@@ -15,7 +15,7 @@ files are in the page cache; for everything that could wait for the disk it call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -163,7 +163,7 @@ class BrokerStream:
 
     # Appending
 
-    def publish(self, frames: list[bytes], publisher: PublishingSession, size: int = 0) -> None:
+    def publish(self, frames: Sequence[bytes], publisher: PublishingSession, size: int = 0) -> None:
         """Accept valid PUBLISH messages, and append them now or in this turn of the loop. (ZEP-04)
 
         `size` is the size of each of them, if it is known that all have one size.
@@ -268,7 +268,7 @@ class BrokerStream:
             self.publishers.note_written()
         self._appended_at = now
         self.published += block.count
-        if self.future_selections:
+        if self.future_selections.waiting:
             self.future_selections.begin(self.journal.last_time, block.first - 1)
         return block
 
@@ -422,28 +422,25 @@ class BrokerStream:
     # Handing out
 
     def _hand_out(self, block: Block) -> None:
+        """Send a block that was appended to the group and to the live cursors, and wake the cursors that wait."""
         self._handing_out = True
         try:
-            self._send_to_all(block)
+            if self.multicast is not None:
+                self.multicast.send(block)
+            everything = self._everything
+            if everything is not None:
+                for cursor in tuple(everything.live):
+                    cursor.send_live(block)
+            if len(self._audiences) > (everything is not None):
+                self._hand_out_filtered(block)
+            if self.groups.is_active:
+                self.groups.on_append(block, self._appended_at)
+            if self.waiting_cursors:
+                waiting, self.waiting_cursors = self.waiting_cursors, set()
+                for cursor in waiting:
+                    cursor.outlet.wake()
         finally:
             self._handing_out = False
-
-    def _send_to_all(self, block: Block) -> None:
-        """Send a block that was appended to the group and to the live cursors, and wake the cursors that wait."""
-        if self.multicast is not None:
-            self.multicast.send(block)
-        everything = self._everything
-        if everything is not None:
-            for cursor in tuple(everything.live):
-                cursor.send_live(block)
-        if len(self._audiences) > (everything is not None):
-            self._hand_out_filtered(block)
-        if self.groups.is_active:
-            self.groups.on_append(block, self._appended_at)
-        if self.waiting_cursors:
-            waiting, self.waiting_cursors = self.waiting_cursors, set()
-            for cursor in waiting:
-                cursor.outlet.wake()
 
     def _hand_out_filtered(self, block: Block) -> None:
         if self._table.weight and self._is_much_work(block):

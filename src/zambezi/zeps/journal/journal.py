@@ -129,7 +129,9 @@ class Journal(ChangingJournal):
 
     def _append(self, block: Block, now: float, counts: Sequence[Count]) -> None:
         with self._lock:
-            segment = self._writable_segment(bool(counts))
+            segment = self._active
+            if segment is None or self.failed or not self._is_marked or counts or self._wants_counts:
+                segment = self._writable_segment(bool(counts))  # all checks
             first = block.first
             octets = block.octets
             length = len(octets)
@@ -142,7 +144,7 @@ class Journal(ChangingJournal):
                 if segment.entries and (
                     segment.size + length > self.policy.segment_bytes
                     or time - segment.first_time > self.policy.segment_microseconds
-                    or segment.has_many_counts
+                    or (segment.count_bytes > segment.snapshot_bytes and segment.has_many_counts)
                 ):
                     segment = self._rotate()
                 files = self._file_cache.files(segment, os.O_RDWR)
