@@ -333,6 +333,9 @@ def test_following_writes_results_until_it_is_interrupted(
     results = tmp_path / "results" / "traffic-streams.json"
     options = ["--follow", "--every", "100ms", "--streams", "readings", "--results", str(results.parent)]
 
+    def rows() -> object:
+        return json.loads(results.read_text())["rows"]
+
     def publish(client: Client) -> None:
         client.stream("readings").publish_many(numbered(30))
         client.stream("readings").flush()
@@ -343,9 +346,9 @@ def test_following_writes_results_until_it_is_interrupted(
             running = pool.submit(work, interrupted)
             try:
                 wait_until(lambda: results.exists() or running.done(), PATIENCE)
-                before = results.read_text()
+                before = rows()
                 publish(client)
-                wait_until(lambda: results.read_text() != before or running.done(), PATIENCE)
+                wait_until(lambda: rows() != before or running.done(), PATIENCE)
             finally:
                 interrupted.set()
             return running.result()
