@@ -104,3 +104,15 @@ def test_a_warning_is_not_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixtur
     warning, good = capsys.readouterr().out.splitlines()
     assert warning.startswith(f"warning: {path}:4: ")
     assert good == f"{path}: no mistakes"
+
+
+def test_a_check_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "zambezi.toml"
+    path.write_text(f'[server]\ndata = "{tmp_path}"\n[console]\nresults = "{tmp_path}/none"\n')
+    assert cli.main(["config", "check", "--json", str(path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["file"], told["mistakes"], len(told["warnings"])) == (str(path), [], 1)
+    path.write_text("[zeps]\nenabled = 1\n")
+    assert cli.main(["config", "check", "--json", str(path)]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (len(told["mistakes"]), told["warnings"]) == (1, [])

@@ -151,6 +151,20 @@ def test_verify_says_where_the_damage_is(data: Path, capsys: pytest.CaptureFixtu
     assert verdict == "prices: 18 messages in 9 batches intact, damage in 1 place"
 
 
+def test_verify_for_programs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = data / "prices" / "00000000000000000001.log"
+    octets = bytearray(log.read_bytes())
+    octets[-1] ^= 1
+    log.write_bytes(octets)
+    assert run(data, "verify", "--json") == 1
+    good, bad = map(json.loads, lines(capsys))
+    assert good == {"stream": "[b]\x1b", "messages": 1, "batches": 1, "damage": [], "note": []}
+    assert (bad["stream"], bad["messages"], len(bad["damage"])) == ("prices", 18, 1)
+    (data / "prices" / STREAM).unlink()
+    assert run(data, "verify", "--json") == 1
+    assert "stream.json is missing" in json.loads(lines(capsys)[0])["damage"][0]
+
+
 def test_verify_counts_a_damaged_identity(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / "prices" / STREAM).unlink()
     assert run(data, "verify") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -134,7 +135,8 @@ def test_ping_lists_all_peers(here: list[str]) -> None:
             first,
         )
         assert second.startswith("carl (")
-        assert "carl" not in run("mesh", "ping", "bob", *here)[1]
+        told = json.loads(run("mesh", "ping", "bob", "--json", *here)[1])
+        assert (told["name"], told["uuid"], len(told["connects"])) == ("bob", bob.uuid.hex, 3)
     status, _, errors = run("mesh", "ping", "eve", "--timeout", "0.3", *here)
     assert (status, errors) == (1, "zambezi: no peer 'eve' was found within 0.3 s; the mesh has no other peers\n")
 
@@ -216,6 +218,9 @@ def test_simulate_reports(capsys: pytest.CaptureFixture[str]) -> None:
     assert "full mesh    20 links" in output
     assert "checked      0 lost, 0 misdelivered, 0 repeated, 0 out of order, 0 discarded" in output
     assert output.endswith("all checks passed\n")
+    assert cli.main(["mesh", "simulate", "--nodes", "2", "--seconds", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["lost"], report["plan"]["nodes"]) == (True, 0, 2)
 
 
 def test_simulate_fails_if_something_was_lost(

@@ -80,6 +80,9 @@ def test_damage_is_found(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "does not match its CRC" in output
     assert "readme is not an object" in output
     assert "damage in 2 places" in output
+    assert run("verify", store, "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["stream"], len(told["damage"])) == ("prices", 2)
 
 
 def test_what_cannot_be_done_is_said(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

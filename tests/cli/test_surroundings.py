@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from zambezi import cli
+from zambezi.cli import sql
 from zambezi.cli.client import ENDPOINT, add_client_options, endpoint_of
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.middleware import add_middleware_options, middleware_of
@@ -78,6 +79,30 @@ def test_keys_come_from_the_environment(home: Path, monkeypatch: pytest.MonkeyPa
     security = security_of(parse("--endpoint", "tcp://other:1"))
     assert isinstance(security, CurveClient)
     assert security.keys == own
+
+
+def spark_options(*words: str) -> dict[str, str]:
+    return sql.source_options(cli.command_parser(["sql"]).parse_args(["sql", *words]))
+
+
+def test_commands_of_spark_take_the_broker_and_its_keys_from_the_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    save("lab", lab={"endpoint": LAB, "server_key": "server.pub", "key": "own.key"})
+    lab = {"endpoint": LAB, "serverKey": "server.pub", "secretKey": "own.key"}
+    assert spark_options() == lab
+    assert spark_options("--endpoint", "tcp://other:1") == {"endpoint": "tcp://other:1"}
+    assert spark_options("--path", "data") == {"path": "data"}
+    assert spark_options("--archive", "table") == {"archive": "table"}
+    assert spark_options("--archive", "table", "--context", "lab") == {**lab, "archive": "table"}
+    monkeypatch.setenv("ZAMBEZI_ENDPOINT", "tcp://variable:1")
+    assert spark_options()["endpoint"] == "tcp://variable:1"
+
+
+def test_pipelines_take_the_broker_from_the_surroundings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pipeline", "run", "traffic"]) == 1
+    assert "give the source of the streams" in capsys.readouterr().err
+    save("lab", lab={"endpoint": LAB})
+    assert cli.main(["pipeline", "run", "traffic"]) == 1
+    assert "traffic needs --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

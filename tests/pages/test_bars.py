@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import TYPE_CHECKING
 
+from bench.processor_clock import ProcessorLoop
 from bench.report import FILE, HOLDS, MISSED, NO_BAR, NOT_MEASURED, Bars, Usage, read_rows, verdicts
 
 if TYPE_CHECKING:
@@ -61,3 +63,17 @@ def test_the_processors_of_other_programs_are_those_of_the_machine_without_the_o
     assert used.others == 1.5
     assert "other programs 1.5 of" in str(used)
     assert "other programs" not in str(Usage(10.0, 10.0, math.nan))
+
+
+def test_the_processor_clock_jumps_when_nothing_is_left_to_do() -> None:
+    async def sleep() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.sleep(10_000)
+        return loop.time() - began
+
+    loop = ProcessorLoop()
+    try:
+        assert 10_000 <= loop.run_until_complete(sleep()) < 10_060
+    finally:
+        loop.close()

@@ -20,7 +20,7 @@ def test_a_broadcast_is_heard_by_all_listeners_of_the_port() -> None:
             sender.sendto(b"beacon", datagrams.target(LO, port))
             for listener in (first, second):
                 listener.settimeout(60)
-                assert datagrams.receive(listener) == (b"beacon", "127.0.0.1", 0)
+                assert datagrams.receive_4(listener) == (b"beacon", "127.0.0.1", 0)
 
 
 @pytest.mark.skipif(not has_ipv6(), reason=NO_IPV6)
@@ -28,7 +28,7 @@ def test_a_datagram_to_one_address_of_ipv6_has_no_interface() -> None:
     with datagrams.listen_6(0, [datagrams.index_of(LO_6)]) as listener, datagrams.sender(LO_6) as sender:
         listener.settimeout(60)
         sender.sendto(b"beacon", ("::1", listener.getsockname()[1]))
-        assert datagrams.receive(listener) == (b"beacon", "::1", 0)
+        assert datagrams.receive_6(listener) == (b"beacon", "::1", 0)
 
 
 def test_beacons_go_to_all_nodes_of_the_network() -> None:

@@ -36,6 +36,17 @@ def exits(members: list[Member]) -> int:
     return sum(len(member.told(events.Exit)) for member in members)
 
 
+def test_a_beacon_that_says_nothing_new_gives_the_node_no_work() -> None:
+    mesh = Mesh()
+    ours, peer = mesh.add(1), mesh.add(2)
+    mesh.advance(3)
+    known = Beacon(peer.uuid, peer.port).encode()
+    assert not ours.engine.receive_beacon(known, peer.address, mesh.now)
+    assert not ours.engine.receive_beacon(Beacon(ours.uuid, ours.port).encode(), ours.address, mesh.now)
+    assert ours.engine.receive_beacon(Beacon(uuid_of(9), 50_009).encode(), address_of(9), mesh.now)
+    assert ours.engine.receive_beacon(Beacon(peer.uuid, 0).encode(), peer.address, mesh.now)
+
+
 def test_forged_goodbyes_and_moves_end_no_peer() -> None:
     mesh, members = encrypted_mesh()
     connections = {id(one) for member in members for one in member.connections.values()}

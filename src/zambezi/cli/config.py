@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
     check.add_argument(
         "--elsewhere", action="store_true", help="check only the file, because it is for another machine"
     )
+    check.add_argument("--json", action="store_true", help="print mistakes and warnings as a JSON object")
     check.set_defaults(run=run_check)
     show = commands.add_parser(
         "show",
@@ -53,16 +56,36 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
+    return _check_as_json(arguments) if arguments.json else _check(arguments)
+
+
+def _check_as_json(arguments: argparse.Namespace) -> int:
+    mistakes: Sequence[str] = ()
+    warnings: list[str] = []
+    try:
+        warnings = _warnings(arguments)
+    except ConfigError as error:
+        mistakes = error.mistakes
+    print(json.dumps({"file": str(arguments.file), "mistakes": list(mistakes), "warnings": warnings}))
+    return 1 if mistakes else 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    for text in _warnings(arguments):
+        say(f"warning: {text}")
+    say(f"{arguments.file}: no mistakes")
+    return 0
+
+
+def _warnings(arguments: argparse.Namespace) -> list[str]:
+    """Return the warnings about a configuration; raise `ConfigError` if it has mistakes."""
     file: Path = arguments.file
     wanted = config.read(file)
     found = environment.warn(wanted) if arguments.elsewhere else environment.examine(wanted, file)
     placed = [(one.is_mistake, f"{config.place(file, one.path)}: {one.problem}") for one in found]
     if mistakes := [text for is_mistake, text in placed if is_mistake]:
         raise ConfigError(mistakes)
-    for _, text in placed:
-        say(f"warning: {text}")
-    say(f"{file}: no mistakes")
-    return 0
+    return [text for _, text in placed]
 
 
 def run_show(arguments: argparse.Namespace) -> int:

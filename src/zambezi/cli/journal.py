@@ -15,16 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 from zambezi.cli.counts import so_many
+from zambezi.cli.data_directory import add_data_option, byte_progress, journals_in, nothing_in
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.journal_import import add_import
 from zambezi.cli.quantity import count, sequence, start
 from zambezi.cli.stream_tables import size
-from zambezi.cli.terminal import Console, confirm, description_column, say, table_console
+from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
 from zambezi.zeps.directory import datetime_of, microseconds_of
@@ -32,7 +32,6 @@ from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Counts, Recount
 from zambezi.zeps.journal.extract import JournalMessage, batches, messages
-from zambezi.zeps.journal.identity import DamagedIdentity
 from zambezi.zeps.journal.positions import KINDS, Position, read_positions
 from zambezi.zeps.journal.restore import restore, restore_missing
 from zambezi.zeps.journal.verify import Checked, Damage, verify
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-DATA: Final = "zambezi-data"
 PIECE: Final = 1 << 20  # bytes between two updates of a progress bar
 
 
@@ -61,14 +59,8 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_repair(commands)
     _add_dump(commands)
     _add_export(commands)
-    _add_data(add_import(commands))
+    add_data_option(add_import(commands))
     _add_truncate(commands)
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", metavar="DIR", type=Path, default=Path(DATA), help=f"the directory of the journals (default: {DATA})"
-    )
 
 
 def _add_range(parser: argparse.ArgumentParser) -> None:
@@ -92,29 +84,6 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _journals(store: Store, names: list[str]) -> Iterator[Journal]:
-    """Yield the journals of the streams with these names, or of all streams."""
-    known = store.names()
-    for name in names:
-        if name not in known:
-            raise JournalError(_missing(store, name, known))
-    for name in names or known:
-        try:
-            yield store.open(name)
-        except DamagedIdentity:
-            if names:
-                raise  # otherwise the store reports it among its problems
-
-
-def _missing(store: Store, name: str, known: list[str]) -> str:
-    names = ", ".join(printable(one) for one in known[:10]) + (", ..." if len(known) > 10 else "")
-    return f"{store.path} has no stream {printable(name)!r}; it has {names}" if known else _empty(store)
-
-
-def _empty(store: Store) -> str:
-    return f"{store.path} has no streams; if it is not the data directory, name that with --data DIR"
-
-
 def _time(microseconds: int, timespec: str = "milliseconds") -> str:
     if not microseconds:
         return "-"
@@ -136,18 +105,18 @@ def _add_info(commands: Subparsers) -> None:
     )
     parser.add_argument("streams", metavar="STREAM", nargs="*", help="the names of streams (default: all)")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
-    _add_data(parser)
+    add_data_option(parser)
     parser.set_defaults(run=run_info)
 
 
 def run_info(arguments: argparse.Namespace) -> int:
     with Store(arguments.data, write=False) as store:
-        journals = list(_journals(store, arguments.streams))
+        journals = list(journals_in(store, arguments.streams))
         if arguments.json:
             for journal in journals:
                 say(json.dumps(_description(journal)))
         elif not journals and not store.problems:
-            say(_empty(store))
+            say(nothing_in(store))
         else:
             console = table_console()
             console.print(_stream_table(journals, store.path))
@@ -281,30 +250,39 @@ def _add_verify(commands: Subparsers) -> None:
         ),
     )
     parser.add_argument("streams", metavar="STREAM", nargs="*", help="the names of streams (default: all)")
-    _add_data(parser)
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
+    add_data_option(parser)
     parser.set_defaults(run=run_verify)
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
     damages = 0
     with Store(arguments.data, write=False) as store:
-        journals = list(_journals(store, arguments.streams))
+        journals = list(journals_in(store, arguments.streams))
         if not arguments.streams:
             for problem in store.problems:
                 damages += 1
-                say(f"damage: {printable(problem)}")
-            if not journals and not damages:
-                say(_empty(store))
-        with _progress() as progress:
+                say(json.dumps({"damage": [problem]}) if arguments.json else f"damage: {printable(problem)}")
+            if not journals and not damages and not arguments.json:
+                say(nothing_in(store))
+        with byte_progress() as progress:
             task = progress.add_task("", total=sum(journal.octets for journal in journals))
             for journal in journals:
                 progress.update(task, description=printable(journal.name))
-                damages += _verify(journal, partial(progress.advance, task))
+                damages += _verify(journal, partial(progress.advance, task), as_json=arguments.json)
     return 1 if damages else 0
 
 
-def _verify(journal: Journal, advance: Callable[[int], None]) -> int:
+def _verify(journal: Journal, advance: Callable[[int], None], *, as_json: bool) -> int:
     batch_count = message_count = damages = done = 0
+    told: dict[str, list[str]] = {"damage": [], "note": []}
+
+    def tell(kind: str, found: object) -> None:
+        if as_json:
+            told[kind].append(str(found))
+        else:
+            say(f"{kind}: {printable(journal.name)}: {printable(str(found))}")
+
     for found in verify(journal):
         match found:
             case Checked(entry):
@@ -316,26 +294,17 @@ def _verify(journal: Journal, advance: Callable[[int], None]) -> int:
                     done = 0
             case Damage():
                 damages += 1
-                say(f"damage: {printable(journal.name)}: {printable(str(found))}")
+                tell("damage", found)
             case _:
-                say(f"note: {printable(journal.name)}: {printable(str(found))}")
+                tell("note", found)
     advance(done)
+    if as_json:
+        say(json.dumps({"stream": journal.name, "messages": message_count, "batches": batch_count, **told}))
+        return damages
     verdict = f"damage in {so_many(damages, 'place')}" if damages else "no damage"
     intact = f"{so_many(message_count, 'message')} in {so_many(batch_count, 'batch', 'batches')} intact"
     say(f"{printable(journal.name)}: {intact}, {verdict}")
     return damages
-
-
-def _progress() -> Progress:
-    """Return a progress bar, which is shown only if standard error is a terminal."""
-    columns = (description_column(), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    return Progress(
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-        redirect_stdout=sys.stdout.isatty(),  # print lines above the bar if both are on the same screen
-    )
 
 
 # repair
@@ -353,7 +322,7 @@ def _add_repair(commands: Subparsers) -> None:
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("--from", metavar="COPY", dest="copy", type=Path, help="a copy of the data directory")
-    _add_data(parser)
+    add_data_option(parser)
     parser.set_defaults(run=run_repair)
 
 
@@ -363,18 +332,18 @@ def run_repair(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         copy = None
         if arguments.copy is not None:
-            (copy,) = _journals(stack.enter_context(Store(arguments.copy, write=False)), [arguments.stream])
+            (copy,) = journals_in(stack.enter_context(Store(arguments.copy, write=False)), [arguments.stream])
             with Store(arguments.data) as store:
-                (journal,) = _journals(store, [arguments.stream])
+                (journal,) = journals_in(store, [arguments.stream])
                 _say_all(restore_missing(journal, copy))
         with Store(arguments.data) as store:
-            (journal,) = _journals(store, [arguments.stream])
+            (journal,) = journals_in(store, [arguments.stream])
             for problem in journal.problems:
                 say(printable(problem))
             _say_all(restore(journal, copy))
     with Store(arguments.data, write=False) as store:
-        (journal,) = _journals(store, [arguments.stream])
-        return 1 if _verify(journal, lambda _: None) else 0
+        (journal,) = journals_in(store, [arguments.stream])
+        return 1 if _verify(journal, lambda _: None, as_json=False) else 0
 
 
 def _say_all(lines: Iterator[str]) -> None:
@@ -447,14 +416,14 @@ def _add_dump(commands: Subparsers) -> None:
         help="the format of each line: sequence, time, key and body (text), a JSON object (json), only the body (raw), "
         "or only the body in hexadecimal (hex) (default: text)",
     )
-    _add_data(parser)
+    add_data_option(parser)
     parser.set_defaults(run=run_dump)
 
 
 def run_dump(arguments: argparse.Namespace) -> int:
     form = DUMPS[arguments.format]
     with Store(arguments.data, write=False) as store:
-        (journal,) = _journals(store, [arguments.stream])
+        (journal,) = journals_in(store, [arguments.stream])
         after, last = _bounds(journal, arguments)
         prefix = as_bytes(arguments.pattern)
         for number, message in enumerate(messages(journal, after, last, prefix), 1):
@@ -483,17 +452,17 @@ def _add_export(commands: Subparsers) -> None:
         help="the format of the file (default: zeps if the name of FILE ends in .zeps, else json)",
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    _add_data(parser)
+    add_data_option(parser)
     parser.set_defaults(run=run_export)
 
 
 def run_export(arguments: argparse.Namespace) -> int:
     is_zeps = (arguments.format or ("zeps" if arguments.out.endswith(".zeps") else "json")) == "zeps"
     with Store(arguments.data, write=False) as store:
-        (journal,) = _journals(store, [arguments.stream])
+        (journal,) = journals_in(store, [arguments.stream])
         after, last = _bounds(journal, arguments)
         prefix = as_bytes(arguments.pattern)
-        with _output(arguments.out, arguments.force) as out, _progress() as progress:
+        with _output(arguments.out, arguments.force) as out, byte_progress() as progress:
             task = progress.add_task(printable(journal.name), total=_size(journal, after, last))
             advance = partial(progress.advance, task)
             if is_zeps and not prefix:
@@ -568,7 +537,7 @@ def _add_truncate(commands: Subparsers) -> None:
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("--after", metavar="N", type=sequence, required=True, help="the last sequence to keep")
     parser.add_argument("--yes", action="store_true", help="remove the messages without asking")
-    _add_data(parser)
+    add_data_option(parser)
     parser.set_defaults(run=run_truncate)
 
 
@@ -576,7 +545,7 @@ def run_truncate(arguments: argparse.Namespace) -> int:
     if not arguments.data.is_dir():
         raise JournalError(f"{arguments.data} does not exist; name the data directory with --data DIR")
     with Store(arguments.data) as store:
-        (journal,) = _journals(store, [arguments.stream])
+        (journal,) = journals_in(store, [arguments.stream])
         name, after = printable(journal.name), arguments.after
         doomed = journal.last - after
         if doomed == 0:

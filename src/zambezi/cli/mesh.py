@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import math
 import os
 import socket
@@ -414,6 +416,7 @@ def _add_ping(commands: Subparsers) -> None:
     )
     parser.add_argument("--count", metavar="N", type=int, default=3, help="connections to each peer (default: 3)")
     _add_timeout(parser, "for the peer, or for the first of all peers")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each peer, times in milliseconds")
 
 
 def run_ping(arguments: argparse.Namespace) -> int:
@@ -428,11 +431,18 @@ def run_ping(arguments: argparse.Namespace) -> int:
         found = _greeted(node, look, patience)
         missing = "no peer" if arguments.peer is None else f"no peer {printable(arguments.peer)!r}"
         for peer in sorted(patience.wait_for(node, look, missing), key=lambda peer: (peer.name, peer.uuid)):
-            after = (
-                f"found after {(found[peer.uuid] - patience.began) * 1000:.0f} ms" if peer.uuid in found else "found"
-            )
-            say(f"{called(peer)} {after}, {_round_trip(peer, arguments.count)}")
+            after = (found[peer.uuid] - patience.began) * 1000 if peer.uuid in found else None
+            if arguments.json:
+                say(_as_json(peer, after, _round_trips(peer, arguments.count)))
+            else:
+                said = "found" if after is None else f"found after {after:.0f} ms"
+                say(f"{called(peer)} {said}, {_round_trip(peer, arguments.count)}")
     return 0
+
+
+def _as_json(peer: PeerInfo, found: float | None, times: list[float] | str) -> str:
+    row: dict[str, object] = {"name": peer.name, "uuid": peer.uuid.hex, "endpoint": peer.endpoint, "found": found}
+    return json.dumps(row | ({"problem": times} if isinstance(times, str) else {"connects": times}))
 
 
 def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience) -> dict[UUID, float]:
@@ -448,18 +458,26 @@ def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience)
 
 
 def _round_trip(peer: PeerInfo, count: int) -> str:
+    times = _round_trips(peer, count)
+    if isinstance(times, str):
+        return f"but its mailbox {printable(peer.endpoint)} {times}"
+    return f"connects in {statistics.median(times):.2f} ms (best {min(times):.2f}, worst {max(times):.2f})"
+
+
+def _round_trips(peer: PeerInfo, count: int) -> list[float] | str:
+    """Return the milliseconds of some connections to a peer, or why there is none."""
     target = urlsplit(peer.endpoint)
     if target.scheme != "tcp" or not target.hostname or not target.port:
-        return f"but its mailbox {printable(peer.endpoint)} does not use TCP"
+        return "does not use TCP"
     times = []
     for _ in range(count):
         began = time.perf_counter()
         try:
             socket.create_connection((target.hostname, target.port), timeout=2).close()
         except OSError as error:
-            return f"but its mailbox {printable(peer.endpoint)} cannot be reached: {error.strerror or error}"
+            return f"cannot be reached: {error.strerror or error}"
         times.append((time.perf_counter() - began) * 1000)
-    return f"connects in {statistics.median(times):.2f} ms (best {min(times):.2f}, worst {max(times):.2f})"
+    return times
 
 
 # simulate
@@ -488,6 +506,7 @@ def _add_simulate(commands: Subparsers) -> None:
     parser.add_argument(
         "--interval", metavar="TIME", type=seconds, help="the interval of beacons (default: 1s per 100 nodes)"
     )
+    parser.add_argument("--json", action="store_true", help="print the report as a JSON object")
     parser.set_defaults(run=run_simulate)
 
 
@@ -505,8 +524,11 @@ def run_simulate(arguments: argparse.Namespace) -> int:
             report = simulate(plan, show)
     else:
         report = simulate(plan)
-    for line in _lines_of(report):
-        say(line)
+    if arguments.json:
+        say(json.dumps({**dataclasses.asdict(report), "ok": report.ok}))
+    else:
+        for line in _lines_of(report):
+            say(line)
     return 0 if report.ok else 1
 
 

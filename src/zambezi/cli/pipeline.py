@@ -6,6 +6,7 @@ This module imports Spark only when a pipeline runs: all other commands, and `pi
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ from zambezi.cli.spark import (
     add_store_options,
     cancel_jobs,
     check_spark,
+    fill_in_broker,
     given,
     pair,
     source_place,
@@ -78,6 +80,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listing = commands.add_parser("list", help="list the pipelines")
+    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     listing.set_defaults(run=show)
     run_parser = commands.add_parser(
         "run",
@@ -116,7 +119,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("input")
-    options.add_argument("--endpoint", metavar="ENDPOINT", help="read from a broker, such as tcp://127.0.0.1:5671")
+    options.add_argument(
+        "--endpoint",
+        metavar="ENDPOINT",
+        help="read from a broker, such as tcp://127.0.0.1:5671 (default: $ZAMBEZI_ENDPOINT, or that of the context)",
+    )
     options.add_argument(
         "--path", metavar="DIR", help="read the journals in the broker's data directory, which is faster"
     )
@@ -206,7 +213,10 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument("--append", action="store_true", help="let restore publish to a stream that is not empty")
 
 
-def show(_arguments: argparse.Namespace) -> int:
+def show(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps([{"pipeline": name, "result": summary} for name, summary in NAMES.items()]))
+        return 0
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("pipeline", no_wrap=True)
     table.add_column("result")
@@ -217,6 +227,8 @@ def show(_arguments: argparse.Namespace) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if not arguments.path:
+        fill_in_broker(arguments)
     _check(arguments)
     check_settings(arguments)
     limits_of(arguments)  # mistakes are found before Spark starts
@@ -274,7 +286,9 @@ def _check(arguments: argparse.Namespace) -> None:
         wanted = {"--out": arguments.out}
         refused = {"--archive": arguments.archive, "--into": arguments.into, "--append": arguments.append}
         if bool(arguments.endpoint) == bool(arguments.path):
-            raise OptionsError("give the source of the streams: either --endpoint of a broker or --path of its data")
+            raise OptionsError(
+                "give the source of the streams: --endpoint of a broker, $ZAMBEZI_ENDPOINT or a context; or --path"
+            )
     for option, value in wanted.items():
         if not value:
             raise OptionsError(f"{arguments.name} needs {option}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.surroundings import add_context_option, setting_of
 from zambezi.errors import ZambeziError
 
 if TYPE_CHECKING:
@@ -59,11 +60,22 @@ def check_spark(who: str) -> None:
 
 
 def add_key_options(options: argparse._ArgumentGroup) -> None:
-    """Add the options of CURVE: Spark takes keys, or the files that have them."""
+    """Add the options of CURVE, and --context. Spark takes keys, or the files that have them."""
+    add_context_option(options)
     options.add_argument(
         "--server-key", metavar="KEY", help="encrypt with CURVE: the broker's public key, or the file that has it"
     )
     options.add_argument("--key", metavar="KEY", dest="own_key", help="your own secret key, or the file that has it")
+
+
+def fill_in_broker(arguments: argparse.Namespace) -> None:
+    """Take the endpoint and the keys that were not given from the environment or from the context."""
+    if arguments.server_key is None:
+        arguments.server_key = setting_of(arguments, "server_key") or None
+        if arguments.server_key is not None and arguments.own_key is None:
+            arguments.own_key = setting_of(arguments, "key") or None
+    # Last: the context does not count for a command line that names a server.
+    arguments.endpoint = arguments.endpoint or setting_of(arguments, "endpoint") or None
 
 
 def source_place(arguments: argparse.Namespace) -> dict[str, str | None]:

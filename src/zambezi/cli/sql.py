@@ -26,6 +26,7 @@ from zambezi.cli.spark import (
     add_store_options,
     cancel_jobs,
     check_spark,
+    fill_in_broker,
     given,
     source_place,
     spark_session,
@@ -71,7 +72,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--rows", metavar="COUNT", type=int, default=SHOWN, help=f"the rows shown of a table (default: {SHOWN})"
     )
     options = parser.add_argument_group("input")
-    options.add_argument("--endpoint", metavar="ENDPOINT", help=f"the endpoint of a broker (default: {ENDPOINT})")
+    options.add_argument(
+        "--endpoint",
+        metavar="ENDPOINT",
+        help=f"the endpoint of a broker (default: $ZAMBEZI_ENDPOINT, or that of the context, or {ENDPOINT})",
+    )
     options.add_argument("--path", metavar="DIR", help="the data directory of a broker, or the URL of a store")
     options.add_argument(
         "--archive",
@@ -108,7 +113,7 @@ class _Shell:
         self._spark = spark
         self._print: Callable[[DataFrame, int], None] = FORMATS[arguments.format]
         self._rows: int = arguments.rows
-        self._views = StreamViews(spark, _source_options(arguments))
+        self._views = StreamViews(spark, source_options(arguments))
 
     def execute(self, text: str) -> None:
         """Run a statement. Ctrl-C ends it."""
@@ -193,7 +198,11 @@ def _joined(lines: Sequence[str]) -> Iterator[str]:
         yield text
 
 
-def _source_options(arguments: argparse.Namespace) -> dict[str, str]:
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the Spark source that the command line describes."""
+    is_enough = arguments.path or (arguments.archive and not arguments.endpoint and not arguments.context)
+    if not is_enough:
+        fill_in_broker(arguments)
     options = given(source_place(arguments))
     if arguments.archive:
         stored = store_options(arguments)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 
 from zambezi.cli.counts import so_many
+from zambezi.cli.data_directory import DATA
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.journal import DATA
 from zambezi.cli.stream_tables import size
 from zambezi.cli.terminal import say, table_console
 from zambezi.wire.text import printable
@@ -51,6 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="check every byte of the streams",
         description="Read all objects of the streams, and check them. The exit status is 1 if there is damage.",
     )
+    verify.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
     verify.set_defaults(run=run_verify)
     copy = commands.add_parser(
         "copy",
@@ -159,6 +160,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
     for stream, _ in _streams(store, arguments):
         found = check_stream(store, stream)
         damages += len(found.problems)
+        if arguments.json:
+            counts = {"messages": found.messages, "objects": found.objects}
+            say(json.dumps({"stream": stream.name, **counts, "damage": list(found.problems)}))
+            continue
         for problem in found.problems:
             say(f"damage: {printable(stream.name)}: {printable(problem)}")
         verdict = f"damage in {so_many(len(found.problems), 'place')}" if found.problems else "no damage"

@@ -314,17 +314,24 @@ def _deliver_table(frames: Sequence[bytes], first: int, size: int) -> bytes:
         between = head + SEQUENCE.pack(sequence)[:5]
         table = bytearray(between).join([b"", *part])
         stride = len(between) + size
-        place = len(between)
-        low = sequence & 0xFF
-        turns = (low + count) // 256 + 1
-        table[place + 2 :: stride] = (_CYCLE * turns)[low : low + count]
-        high = [value & 0xFFFF for value in range(sequence >> 8, (sequence >> 8) + turns)]
-        table[place + 1 :: stride] = b"".join([_OCTETS[value & 0xFF] * 256 for value in high])[low : low + count]
-        table[place::stride] = b"".join([_OCTETS[value >> 8] * 256 for value in high])[low : low + count]
+        for place, column in enumerate(low_columns(sequence, count), len(between)):
+            table[place::stride] = column
         pieces.append(bytes(table))
         position += count
         sequence += count
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def low_columns(sequence: int, count: int) -> tuple[bytes, bytes, bytes]:
+    """Return the last three bytes of consecutive sequences, as columns. The bytes before them must not change."""
+    low = sequence & 0xFF
+    turns = (low + count) // 256 + 1
+    high = [value & 0xFFFF for value in range(sequence >> 8, (sequence >> 8) + turns)]
+    return (
+        b"".join([_OCTETS[value >> 8] * 256 for value in high])[low : low + count],
+        b"".join([_OCTETS[value & 0xFF] * 256 for value in high])[low : low + count],
+        (_CYCLE * turns)[low : low + count],
+    )
 
 
 def starts_and_keys(octets: bytes) -> tuple[Sequence[int], list[bytes]]:

@@ -85,10 +85,11 @@ class AsyncioReactor:
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
         # The caller can be in another thread: the other end of an inproc connection.
-        if running_in(self._loop):
-            self._loop.call_soon(callback, *args)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback, *args)
+        loop = self._loop
+        if asyncio._get_running_loop() is loop:
+            loop.call_soon(callback, *args)
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(callback, *args)
 
     defer = call_soon
 

@@ -39,6 +39,11 @@ class Run:
         """Return whether each frame has these bytes at an offset."""
         return _have(self._octets, self._start + offset, self._stride, self.count, values)
 
+    def column(self, offset: int) -> bytes:
+        """Return the byte at an offset of each frame."""
+        start = self._start + offset
+        return self._octets[start : start + (self.count - 1) * self._stride + 1 : self._stride]
+
     def first(self, start: int, stop: int) -> bytes:
         """Return some bytes of the first frame."""
         return self._octets[self._start + start : self._start + stop]

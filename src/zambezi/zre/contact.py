@@ -85,6 +85,7 @@ def port_of(contact: str) -> int | None:
     return number if number < 1 << 16 else None
 
 
+@lru_cache(maxsize=4096)  # a node that meets a peer needs its host and port several times
 def _parts_of(contact: str) -> tuple[str, str]:
     scheme, _, rest = endpoint_of(contact).partition("://")
     host, colon, port = rest.rpartition(":")

@@ -61,15 +61,18 @@ def index_of(interface: Interface) -> int:
     return socket.if_nametoindex(interface.name)
 
 
-def receive(listener: socket.socket) -> tuple[bytes, str, int]:
+def receive_4(listener: socket.socket) -> tuple[bytes, str, int]:
+    """Return the next datagram, the address of its sender, and 0; raise `OSError` if there is none."""
+    octets, (address, _) = listener.recvfrom(_BEACON)
+    return octets, address, 0
+
+
+def receive_6(listener: socket.socket) -> tuple[bytes, str, int]:
     """Return the next datagram, the address of its sender, and the number of the interface.
 
-    The number is 0 on IPv4, and if the datagram was not sent to all nodes: such a datagram can come from anywhere.
-    Raise `OSError` if there is none.
+    The number is 0 if the datagram was not sent to all nodes: such a datagram can come from anywhere. Raise `OSError`
+    if there is none.
     """
-    if listener.family == socket.AF_INET:
-        octets, (address, _) = listener.recvfrom(_BEACON)
-        return octets, address, 0
     octets, ancillary, _, address = listener.recvmsg(_BEACON, socket.CMSG_SPACE(_PACKET_INFO.size))
     for level, kind, data in ancillary:
         if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO) and len(data) >= _PACKET_INFO.size:

@@ -15,6 +15,7 @@ from zambezi.zre.errors import ZreError
 from zambezi.zre.interfaces import Interface
 
 PORT: Final = 5670  # assigned to ZRE-DISC by IANA (BCN-01)
+_ADDRESSES: Final = 4096  # of senders that are kept
 Receive: TypeAlias = Callable[[bytes, str], object]
 
 
@@ -38,6 +39,7 @@ class Broadcast:
         self._senders: list[tuple[socket.socket, Any]] = []
         self._listeners: list[socket.socket] = []
         self._indexes: set[int] = set()  # the numbers of the interfaces with IPv6
+        self._near: dict[str, bool] = {}  # addresses of senders: whether an interface reaches them
         self._reactor: Reactor | None = None
         self._receive: Receive = lambda *_: None
 
@@ -48,28 +50,37 @@ class Broadcast:
         try:
             self._indexes = {datagrams.index_of(one) for one in chosen if one.is_ipv6}
             if not all(one.is_ipv6 for one in chosen):
-                self._listen(datagrams.listen_4(self._port))
+                self._listen(datagrams.listen_4(self._port), datagrams.receive_4)
             if self._indexes:
-                self._listen(datagrams.listen_6(self._port, self._indexes))
+                self._listen(datagrams.listen_6(self._port, self._indexes), datagrams.receive_6)
             for one in chosen:
                 self._senders.append((datagrams.sender(one), datagrams.target(one, self._port)))
         except OSError as error:
             self.close()
             raise ZreError(f"cannot use UDP port {self._port} for beacons: {error.strerror}") from error
 
-    def _listen(self, listener: socket.socket) -> None:
+    def _listen(self, listener: socket.socket, receive: Callable[[socket.socket], tuple[bytes, str, int]]) -> None:
         assert self._reactor is not None
         self._listeners.append(listener)
-        self._reactor.add_reader(listener, partial(self._readable, listener))
+        self._reactor.add_reader(listener, partial(self._readable, partial(receive, listener)))
 
-    def _readable(self, listener: socket.socket) -> None:
+    def _readable(self, receive: Callable[[], tuple[bytes, str, int]]) -> None:
         for _ in range(100):  # so that a flood of datagrams does not stop the event loop
             try:
-                octets, address, index = datagrams.receive(listener)
+                octets, address, index = receive()
             except OSError:  # there is no other one
                 return
-            if index in self._indexes if index else any(one.reaches(address) for one in self._interfaces):
+            if index in self._indexes if index else self._is_near(address):
                 self._receive(octets, address)
+
+    def _is_near(self, address: str) -> bool:
+        """Return whether an address is in the network of one of the interfaces. The answers are kept."""
+        found = self._near.get(address)
+        if found is None:
+            if len(self._near) >= _ADDRESSES:
+                self._near.clear()
+            found = self._near[address] = any(one.reaches(address) for one in self._interfaces)
+        return found
 
     def send(self, octets: bytes) -> None:
         for sender, target in self._senders:

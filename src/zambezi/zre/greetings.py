@@ -76,7 +76,8 @@ class Greetings:
         contact = self._meetings.locate_greeter(key, greeting)
         if not contact:
             return
-        greeting = replace(greeting, endpoint=contact)
+        if contact != greeting.endpoint:
+            greeting = replace(greeting, endpoint=contact)
         peer = self._peers.get(key)
         situation = self._situation(peer, dialect, greeting.cost, now)
         if situation in _BEGINNINGS:

@@ -62,19 +62,22 @@ class Lookout:
         self._regreet = regreet
         self._depart = depart
 
-    def receive(self, octets: bytes, address: str, now: float) -> None:
-        """Receive a datagram from an address."""
+    def receive(self, octets: bytes, address: str, now: float) -> bool:
+        """Receive a datagram from an address; return whether it can have changed more than the peer's time.
+
+        A node in a mesh of a thousand gets a thousand beacons in each interval, and nearly all say nothing new.
+        """
         peer = self._peers.get(octets[4:20])
         leaves = peer in self._departures
         if peer is not None and octets == peer.beacon and address == peer.address and not leaves:
             if not (self._encrypted and peer.ready):
-                peer.hear(now)  # nothing new, like most beacons
-            return
+                peer.hear(now)
+            return False
         beacon = Beacon.decode(octets)
         if beacon is None:
             self._counters.bad_beacons += 1
         elif beacon.uuid.bytes == self._us:  # BCN-05
-            return
+            return False
         elif bool(beacon.key) != self._keyed:
             self._counters.other_beacons += 1
         elif peer is None:
@@ -87,7 +90,8 @@ class Lookout:
         elif leaves:
             self._replace(peer, self._contact_of(beacon, address), "it left", now)  # and is back already
         else:
-            self._receive_known(peer, beacon, octets, address, now)
+            return self._receive_known(peer, beacon, octets, address, now)
+        return True
 
     def contact_by_beacon(self, peer: Peer) -> str:
         """Return the contact of a peer by its last beacon; the one that we know if it sent none."""
@@ -97,22 +101,26 @@ class Lookout:
     def _contact_of(self, beacon: Beacon, address: str) -> str:
         return with_key(self._mailbox_at(address, beacon.port), beacon.key)
 
-    def _receive_known(self, peer: Peer, beacon: Beacon, octets: bytes, address: str, now: float) -> None:
+    def _receive_known(self, peer: Peer, beacon: Beacon, octets: bytes, address: str, now: float) -> bool:
+        """Receive a beacon of a peer; return what `receive` returns."""
         endpoint = self._contact_of(beacon, address)
         if peer.port not in (None, beacon.port):
             # Another mailbox: it restarted. But a beacon that was under way when it greeted us says nothing new.
             if now - peer.greeted >= self._timing.interval:
                 self._replace(peer, endpoint, "it restarted", now)
+                return True
         elif endpoint == peer.endpoint:
             _note(peer, octets, address, now)
         elif peer.waiting and now - peer.greeted >= self._timing.evasive:
             # It does not answer at the endpoint that we greeted, and is alive at this one: its address changed.
             self._replace(peer, endpoint, "it moved", now)
+            return True
         elif not peer.address:
             # Its HELLO named an endpoint from which its beacons do not come.
             _note(peer, octets, address, now)
         # Otherwise the peer shares a second network with us. This beacon says nothing of the network on which we talk
         # to it: if that one is dead, the peer must expire, and be met again at an endpoint that we can reach.
+        return False
 
     def _receive_unproved(self, peer: Peer, beacon: Beacon, octets: bytes, address: str, now: float) -> None:
         """Receive a beacon in a mesh with keys, in the name of a node that we know."""

@@ -400,8 +400,8 @@ class NodeShell:
         if not self._ending.closing:
             if self._errands.trace is not None:
                 self._errands.trace.received_beacon(octets, address)
-            self.engine.receive_beacon(octets, address, self.reactor.time())
-            self._pump()
+            if self.engine.receive_beacon(octets, address, self.reactor.time()):
+                self._pump()
 
     def _tick(self) -> None:
         if not self._ending.closing:

@@ -70,6 +70,12 @@ def test_the_list_has_every_pipeline(capsys: pytest.CaptureFixture[str]) -> None
         assert name in shown
 
 
+def test_the_list_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "list", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["pipeline"]: row["result"] for row in told} == pipeline.NAMES
+
+
 def test_every_option_of_the_source_can_be_given() -> None:
     parser = argparse.ArgumentParser()
     pipeline.add_parser(parser.add_subparsers())
@@ -109,7 +115,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
     [
         (
             ["traffic", "--out", "o"],
-            "give the source of the streams: either --endpoint of a broker or --path of its data",
+            "give the source of the streams: --endpoint of a broker, $ZAMBEZI_ENDPOINT or a context; or --path",
         ),
         (["traffic", "--path", "p", "--endpoint", "tcp://127.0.0.1:1", "--out", "o"], "give the source of the streams"),
         (["traffic", "--path", "p"], "traffic needs --out"),
@@ -350,6 +356,9 @@ def test_following_writes_results_until_it_is_interrupted(
     results = tmp_path / "results" / "traffic-streams.json"
     options = ["--follow", "--every", "100ms", "--streams", "readings", "--results", str(results.parent)]
 
+    def rows() -> object:
+        return json.loads(results.read_text())["rows"]
+
     def publish(client: Client) -> None:
         client.stream("readings").publish_many(numbered(30))
         client.stream("readings").flush()
@@ -360,9 +369,9 @@ def test_following_writes_results_until_it_is_interrupted(
             running = pool.submit(work, interrupted)
             try:
                 wait_until(lambda: results.exists() or running.done(), PATIENCE)
-                before = results.read_text()
+                before = rows()
                 publish(client)
-                wait_until(lambda: results.read_text() != before or running.done(), PATIENCE)
+                wait_until(lambda: rows() != before or running.done(), PATIENCE)
             finally:
                 interrupted.set()
             return running.result()

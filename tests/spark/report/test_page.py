@@ -64,3 +64,9 @@ def test_a_long_table_says_that_it_is_cut_and_where_the_rest_is() -> None:
     text = made(Judgement(None), Table("t", ["n"], rows, more=True))
     assert "at least 21 more rows" in text
     assert "none" in made(Judgement(None), Table("t", ["n"], []))
+
+
+def test_a_chart_scrolls_on_a_phone_instead_of_being_too_small_to_read() -> None:
+    text = made(Judgement(None))
+    assert '<div class="drawn"><svg' in text
+    assert ".drawn { overflow-x:auto; } .drawn svg { min-width:720px; }" in text

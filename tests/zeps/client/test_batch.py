@@ -10,10 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zambezi.wire import WireError
-from zambezi.zeps.client.batch import Message, MessageBatch, check_deliveries, lower_bound
+from zambezi.zeps.client.batch import (
+    Message,
+    MessageBatch,
+    check_deliveries,
+    check_delivery_run,
+    check_read,
+    lower_bound,
+)
 from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Deliver
+from zambezi.zmtp.frames import Batch, Decoder, encode_singles
 
 KEYS = st.binary(max_size=6).map(lambda key: key.decode("utf-8", "surrogateescape"))
 BODIES = st.binary(max_size=30) | st.just(b"\xaa\xa5\x07" * 5)
@@ -139,3 +147,58 @@ def test_more_times_than_are_remembered_are_right() -> None:
     frames = frames_of([Message(sequence, "k", b"", "s") for sequence in range(1, 10_001)])
     found = MessageBatch("s", frames, 0, array("Q", times)).times()
     assert [microseconds_of(time) for time in found if time is not None] == list(times)
+
+
+# Runs
+
+
+def read_of(frames: list[bytes]) -> Batch:
+    """Return the batch of a read of these frames, which is a run."""
+    (batch,) = Decoder(1 << 20, 1 << 20).feed(encode_singles(frames))
+    assert isinstance(batch, Batch)
+    assert batch.run is not None
+    return batch
+
+
+def deliveries(first: int, count: int = 40, size: int = 50) -> list[bytes]:
+    return [Deliver(first + number, "key", bytes(size)).encode()[0] for number in range(count)]
+
+
+@pytest.mark.parametrize("first", [1, 250, 65_530, (1 << 24) - 41, 1 << 24, (1 << 32) - 40, (1 << 64) - 41])
+@pytest.mark.parametrize("size", [50, 400])
+def test_a_run_of_deliveries_is_checked_before_it_is_cut(first: int, size: int) -> None:
+    frames = deliveries(first, size=size)
+    batch = read_of(frames)
+    assert batch.run is not None
+    assert check_delivery_run(batch.run) == check_deliveries(frames) == len(frames[0]) - size
+    assert check_read(batch) == len(frames[0]) - size
+    assert batch.run is not None
+
+
+@pytest.mark.parametrize("first", [(1 << 24) - 20, (1 << 32) - 1])
+def test_a_run_whose_sequences_change_in_their_first_bytes_is_checked_by_its_frames(first: int) -> None:
+    batch = read_of(deliveries(first))
+    assert batch.run is not None
+    assert not check_delivery_run(batch.run)
+    assert check_read(batch) == len(deliveries(first)[0]) - 50
+
+
+@pytest.mark.parametrize("place", range(22))
+def test_any_byte_that_differs_in_a_run_is_seen_as_in_frames(place: int) -> None:
+    frames = deliveries(1000)
+    for row in (0, 20, 39):
+        changed = list(frames)
+        changed[row] = frames[row][:place] + bytes((frames[row][place] ^ 1,)) + frames[row][place + 1 :]
+        if body_at := check_delivery_run(read_of(changed).run):  # type: ignore[arg-type]
+            assert 12 <= place < 15 or place >= 19  # in the key, or in the body
+            assert body_at == check_deliveries(changed)
+        assert check_read(read_of(changed)) == check_deliveries(changed)
+
+
+def test_a_run_with_gaps_or_repeated_sequences_or_other_messages() -> None:
+    frames = deliveries(1, 80)
+    for chosen in (frames[::2], [*frames[:20], *frames[19:40]], frames[::-1], [bytes(60)] * 20, [b"ab"] * 600):
+        batch = read_of(chosen)
+        assert batch.run is not None
+        assert not check_delivery_run(batch.run)
+        assert check_read(batch) == check_deliveries(chosen)

@@ -243,11 +243,11 @@ function drawTopics() {
 
 function drawBrokers() {
   const { cache, copies } = state.zeps || {};
-  draw($("broker-table"), ["broker", "endpoints", "streams#", "heartbeat", "answers"], Object.values(state.brokers || {}).map((one) => ({
-    cells: [String(one.broker).slice(0, 8), escaped(one.endpoints.join(", ")), number(one.streams), `${one.heartbeat} s ago`, one.answers ? "here" : ""], classes: ["mono", "mono"] })),
+  draw($("broker-table"), ["broker", "endpoints", "streams#", "heartbeat", ""], Object.values(state.brokers || {}).map((one) => ({
+    cells: [String(one.broker).slice(0, 8), escaped(one.endpoints.join(", ")), number(one.streams), `${one.heartbeat} s ago`, one.answers ? pill("this server") : ""], classes: ["mono", "mono"] })),
   "this server shares no object store: see [zeps.store]");
-  const facts = { "on the disk": cache?.octets, "limit of the disk": cache?.limit, "loaded from the store": cache?.loaded, "removed from the disk": cache?.evicted, "copied to the store": copies?.octets };
-  const counts = { "readers that wait": cache?.waiting, "failed reads": cache?.failed, "damaged objects": cache?.damaged, "messages not copied yet": copies?.lag, "failed copies": copies?.failures };
+  const facts = { "on the disk": cache?.octets, "limit of the disk": cache?.limit || undefined, "loaded from the store": cache?.loaded, "removed from the disk": cache?.evicted, "copies of streams on the disk": copies?.octets };
+  const counts = { "readers that wait": cache?.waiting, "failed reads": cache?.failed, "damaged objects": cache?.damaged, "messages that the copies lack": copies?.lag, "failed copies": copies?.failures };
   const rows = [...Object.entries(facts).map(([name, value]) => [name, value, size]), ...Object.entries(counts).map(([name, value]) => [name, value, number])];
   draw($("store-table"), ["store", "value#"], rows.filter(([, value]) => value !== undefined).map(([name, value, format]) => ({ cells: [name, format(value)] })), "no object store");
   drawTable("brokers", [sorted("stream", "stream", false), sorted("owner", "owner", false), "sync"], (one) => ({ cells: [escaped(one.stream), one.owner || "none", pill(one.sync)], classes: ["", "mono"] }), "no streams elsewhere");

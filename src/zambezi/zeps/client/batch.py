@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, overload
 
 from zambezi.wire.text import as_text
+from zambezi.zeps.block import low_columns
 from zambezi.zeps.directory import datetime_of, microseconds_of
 from zambezi.zeps.layout import (
     BODY_LENGTH,
@@ -28,6 +29,8 @@ from zambezi.zeps.layout import (
     sequence_of,
 )
 from zambezi.zeps.layout import DELIVER_KEY as KEY
+from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.runs import Run
 
 _KEYS_KNOWN: Final = 4096
 _TIMES_KNOWN: Final = 4096
@@ -217,6 +220,32 @@ def check_deliveries(frames: list[bytes]) -> int | None:
         for frame in frames
     ]
     return 0 if all(whole) else None
+
+
+def check_read(batch: Batch) -> int | None:
+    """Return what `check_deliveries` returns for the frames of a read; a run is checked before it is cut."""
+    return (check_delivery_run(batch.run) if batch.run is not None else 0) or check_deliveries(batch.frames)
+
+
+def check_delivery_run(run: Run) -> int:
+    """Return the offset of the bodies in a run of valid DELIVER messages with keys of one length.
+
+    Returns 0 for any other run, and if sequences are missing: `check_deliveries` then tells what it is.
+    """
+    head = run.first(0, KEY)
+    if run.size < DELIVER_LEAST or head[:3] != DELIVER:
+        return 0
+    sequence, length_at = sequence_of(head), KEY + head[KEY - 1]
+    if length_at + 4 > run.size or (sequence & 0xFFFFFF) + run.count > 0x1000000:
+        return 0
+    low = SEQUENCE_AT + SEQUENCE.size - 3
+    whole = (
+        run.has(0, head[:low])
+        and run.has(KEY - 1, head[KEY - 1 :])
+        and run.has(length_at, BODY_LENGTH.pack(run.size - length_at - 4))
+        and all(run.column(place) == column for place, column in enumerate(low_columns(sequence, run.count), low))
+    )
+    return length_at + 4 if whole else 0
 
 
 def _single_body_at(frame: bytes) -> int | None:

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from zambezi.wire import WireError
-from zambezi.zeps.client.batch import check_deliveries
+from zambezi.zeps.client.batch import check_deliveries, check_read
 from zambezi.zeps.client.finder import Finder, Locate
 from zambezi.zeps.client.publisher import BOUND, LARGEST, OnFull
 from zambezi.zeps.client.subscriber import WINDOW
@@ -304,7 +304,7 @@ class BrokerConnection:
             return  # a message of an old connection
         if batch.ends is not None:
             self.malformed("a message of several frames")
-        elif (body_at := check_deliveries(batch.frames)) is not None:
+        elif (body_at := check_read(batch)) is not None:
             self.messages_received(batch.frames, body_at)
         else:
             self._receive_mixed(batch.frames)
