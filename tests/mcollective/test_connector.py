@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zambezi.mcollective.connector import ConnectorShell, default_identity
+from zambezi.mcollective.connector import QUIET, ConnectorShell, default_identity
 from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.events import Complaint, SessionLost, SessionReady
 from zambezi.zmtp.backoff import Backoff
@@ -145,3 +145,23 @@ def test_the_end_is_told_to_the_middleware_if_there_is_time(pair: Pair) -> None:
     assert pair.heard() == [[b"DISCONNECT"]]
     pair.sim.run()
     assert pair.connector.transport.closed
+
+
+def test_a_program_that_waits_for_a_session_is_warned_once(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    pair = Pair(sim)
+    sim.advance(QUIET - 0.1)
+    assert not caplog.messages
+    sim.advance(0.2)
+    (warning,) = caplog.messages
+    assert warning.startswith(f"waiting for a session: there is no session with the middleware at {pair.endpoint}")
+    sim.advance(60)
+    assert len(caplog.messages) == 1
+    pair.connector.close(0)
+    pair.router.close(0)
+    sim.run()
+
+
+def test_a_session_in_time_needs_no_warning(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.make_ready()
+    pair.sim.advance(QUIET + 1)
+    assert not caplog.messages

@@ -31,7 +31,7 @@ _GOES_ON = re.compile(
 )
 
 # What a command says if the server that was just started is not ready after 2 s: a busy machine.
-_WAITS = "zambezi: warning: waiting for a broker"
+_WAITS = "zambezi: warning: waiting for a "
 
 # Values that differ from run to run, and their masks.
 _MASKS = (

@@ -17,6 +17,7 @@ from zambezi.mcollective.fleet import Reply, Request
 from zambezi.server import Config, config, keydir
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.ahead import AHEAD
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.identity import write_cached
 from zambezi.zeps.journal.positions import READER, Position
@@ -105,6 +106,7 @@ def check_files(text: str, place: Path) -> None:
             prices.append(block, 1.0, [Count(b"miner-----------", 1, number + 1)])
         prices.positions.write([Position(READER, "billing", 1)])
         write_cached(place / "data" / "prices")
+        (place / "data" / "prices" / AHEAD).touch()  # a stream gets it after some small syncs
         found = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
     shown, directory = [], ""
     for line in text.splitlines()[1:]:

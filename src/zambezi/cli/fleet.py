@@ -26,6 +26,7 @@ from rich.table import Table
 
 from zambezi import __version__
 from zambezi.cli.middleware import add_middleware_options, middleware_of
+from zambezi.cli.notices import show_warnings
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
 from zambezi.cli.terminal import Console, description_column, say, table_console
@@ -341,6 +342,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _fleet(arguments: argparse.Namespace) -> Iterator[Fleet]:
+    show_warnings()
     with Connector(middleware_of(arguments), security=security_of(arguments)) as connector:
         connector.connect(timeout=arguments.timeout)
         yield Fleet(connector, collective=arguments.collective)

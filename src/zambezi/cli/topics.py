@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 
 from zambezi.cli.middleware import add_middleware_options, middleware_of
+from zambezi.cli.notices import show_warnings
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
 from zambezi.cli.terminal import Console, say
@@ -50,6 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    show_warnings()
     with Connector(middleware_of(arguments), security=security_of(arguments)) as connector:
         report = ask(connector, arguments.timeout)
     topics: list[dict[str, Any]] = report["topics"]

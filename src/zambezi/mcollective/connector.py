@@ -6,6 +6,7 @@ program has not read. When too many wait, nothing more is received, and the midd
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import secrets
@@ -37,7 +38,10 @@ from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.transport import Transport
 
+_log: Final = logging.getLogger("zambezi.mcollective")
+
 DEFAULT_TTL: Final = 30.0
+QUIET: Final = 2.0  # seconds without a session, after which a warning says so
 DEFAULT_LINGER: Final = 1.0
 
 
@@ -77,6 +81,8 @@ class ConnectorShell:
         self._problem = "it has not answered yet"
         self._been_ready = False
         self._alarm = Alarm(reactor, self._tick)
+        self._waiting_since = 0.0
+        self._quiet_alarm = Alarm(reactor, self._warn)
 
     def bind(self, endpoint: str) -> str:
         """Refuse: a connector is a client."""
@@ -84,7 +90,22 @@ class ConnectorShell:
 
     def start(self) -> None:
         """Connect to the middleware, and keep connecting."""
+        self._warn_later()
         self.transport.connect(self.endpoint)
+
+    def _warn_later(self) -> None:
+        """Log a warning if there is no session soon: so a program never waits for it in silence."""
+        self._waiting_since = self._reactor.time()
+        self._quiet_alarm.set(self._waiting_since + QUIET)
+
+    def _warn(self) -> None:
+        if self.ready or self.transport.closing:
+            return
+        due = self._waiting_since + QUIET
+        if self._reactor.time() < due:
+            self._quiet_alarm.set(due)
+        else:
+            _log.warning("waiting for a session: %s", self.problem)
 
     # Called by the transport
 
@@ -224,6 +245,7 @@ class ConnectorShell:
                 for frames in saved:
                     self._peer.send(frames)
         else:
+            self._warn_later()
             self.transport.tell(SessionLost(self.endpoint, output.reason))
 
     def _hang_up(self, connection: int) -> None:
@@ -250,4 +272,5 @@ class ConnectorShell:
                 self.engine.leave(self._reactor.time())
                 self._pump()
             self._alarm.end()
+            self._quiet_alarm.end()
         self.transport.close(linger)

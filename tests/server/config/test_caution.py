@@ -42,6 +42,19 @@ def test_a_token_is_sent_in_clear() -> None:
 
 
 def test_a_rule_cannot_let_a_client_write_the_servers_own_streams() -> None:
-    ((path, problem),) = cautions(parse('[log]\nstream = "logs"\n[[rules]]\n[[rules]]\npublish = ["a", "logs"]'))
+    ((path, problem),) = cautions(parse('[log]\nstream = "logs"\n[[rules]]\n[[rules]]\npublish = ["*", "logs"]'))
     assert path == ("rules", 1, "publish")
     assert problem == "no rule lets a client publish logs: only the server writes its own streams"
+
+
+def test_a_rule_about_a_stream_that_nobody_may_create() -> None:
+    rule = '[[rules]]\npublish = ["orders", "of-{user}", "a*"]\n'
+    ((path, problem),) = cautions(parse(rule))
+    assert path == ("rules", 0, "publish")
+    assert problem == (
+        "no client may create orders, so nobody can publish to it unless it exists already: add "
+        '[zeps.streams.orders], or create = ["orders"] to a rule'
+    )
+    assert not list(cautions(parse(f'{rule}[[rules]]\ncreate = ["ord*"]')))
+    assert list(cautions(parse(f'[zeps]\ncreate = false\n{rule}[[rules]]\ncreate = ["ord*"]')))
+    assert not list(cautions(parse(f"[zeps.streams.orders]\n{rule}")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from zambezi.errors import ZambeziError
@@ -11,7 +12,7 @@ from zambezi.server.config.lines import KeyPath
 from zambezi.zmtp import endpoint
 
 if TYPE_CHECKING:
-    from zambezi.server.config.settings import Config
+    from zambezi.server.config.settings import Config, Rule
 
 
 def cautions(config: Config) -> Iterator[tuple[KeyPath, str]]:
@@ -77,3 +78,23 @@ def _rules(config: Config) -> Iterator[tuple[KeyPath, str]]:
             for name in config.own_streams & set(getattr(rule, action)):
                 problem = f"no rule lets a client {action} {name}: only the server writes its own streams"
                 yield ("rules", index, action), problem
+        for name in _missing_streams(config, rule):
+            yield (
+                ("rules", index, "publish"),
+                (
+                    f"no client may create {name}, so nobody can publish to it unless it exists already: add "
+                    f"[zeps.streams.{name}], or create = [{name!a}] to a rule"
+                ).replace("'", '"'),
+            )
+
+
+def _missing_streams(config: Config, rule: Rule) -> Iterator[str]:
+    """Yield the streams to which a rule lets clients publish, and which neither the server nor a client creates."""
+    if not config.zeps.enabled:
+        return
+    can_create = [pattern for one in config.rules for pattern in one.create] if config.zeps.create else []
+    for name in rule.publish:
+        is_pattern = any(character in name for character in "*?[{")
+        is_made = name in config.zeps.streams or name in config.own_streams
+        if not (is_pattern or is_made or any(fnmatchcase(name, pattern) for pattern in can_create)):
+            yield name
