@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy", "deltalake")
 
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    # Hadoop starts a program (chmod) for each small file of a checkpoint on a local disk, and another one for its
+    # checksum. The checkpoints of commands are temporary: they need no checksums.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+
 
 class SparkUnavailable(ZambeziError):
     """Spark is not installed, or does not start."""
@@ -132,7 +140,7 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = arguments.master or (None if is_submitted else "local[*]")
     is_remote = master is not None and master.startswith("sc://")
-    settings = {} if is_remote else {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    settings = {} if is_remote else dict(_SETTINGS)
     if master is not None and master.startswith("local"):
         settings |= {
             "spark.driver.host": "127.0.0.1",

@@ -52,13 +52,14 @@ class BaseWriter:
     """The methods that the batch writer and the stream writer share."""
 
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
+        prepare_worker()  # Spark makes a writer only in Python workers: to plan a query, and to commit each batch
         if overwrite:
             raise OptionError("a stream can only grow: write with mode('append'), or outputMode('append') or 'update'")
         _check_schema(schema, options)
         self.options = options
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle the writer in a Python worker that publishes, commits or aborts."""
+        """Unpickle the writer in a Python worker that publishes."""
         prepare_worker()
         self.__dict__.update(state)
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,7 @@ from zambezi.cli import main, pipeline
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.pipeline_settings import settings_of
 from zambezi.cli.results import result_view
+from zambezi.cli.spark import spark_session
 from zambezi.spark.lake import frames
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.table import LakeTable
@@ -174,6 +176,27 @@ def test_without_java_it_says_what_to_install(
     monkeypatch.setattr(sessions, "find_java", missing)
     assert main([*RUN, "traffic", "--path", "p", "--out", "o"]) == 1
     assert "Spark needs Java 17 or newer: install one" in capsys.readouterr().err
+
+
+def test_the_temporary_checkpoints_of_a_command_have_no_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, str] = {}
+
+    def started(master: str, name: str, settings: dict[str, str]) -> Any:
+        found.update(settings)
+        return SimpleNamespace(stop=lambda: None)
+
+    monkeypatch.setattr("zambezi.spark.session", started)
+    parser = argparse.ArgumentParser()
+    pipeline.add_parser(parser.add_subparsers())
+    given = ["archive", "--path", "p", "--out", "o", "--conf", "spark.log.level=INFO"]
+    with spark_session(parser.parse_args([*RUN, *given]), "archive"):
+        pass
+    assert found["spark.hadoop.fs.AbstractFileSystem.file.impl"] == "org.apache.hadoop.fs.local.RawLocalFs"
+    assert found["spark.log.level"] == "INFO"
+    found.clear()
+    with spark_session(parser.parse_args([*RUN, *given[:-2], "--master", "sc://host"]), "archive"):
+        pass
+    assert found == {}  # they are settings of the server
 
 
 @pytest.mark.usefixtures("shared")
@@ -333,6 +356,9 @@ def test_following_writes_results_until_it_is_interrupted(
     results = tmp_path / "results" / "traffic-streams.json"
     options = ["--follow", "--every", "100ms", "--streams", "readings", "--results", str(results.parent)]
 
+    def rows() -> object:
+        return json.loads(results.read_text())["rows"]
+
     def publish(client: Client) -> None:
         client.stream("readings").publish_many(numbered(30))
         client.stream("readings").flush()
@@ -343,9 +369,9 @@ def test_following_writes_results_until_it_is_interrupted(
             running = pool.submit(work, interrupted)
             try:
                 wait_until(lambda: results.exists() or running.done(), PATIENCE)
-                before = results.read_text()
+                before = rows()
                 publish(client)
-                wait_until(lambda: results.read_text() != before or running.done(), PATIENCE)
+                wait_until(lambda: rows() != before or running.done(), PATIENCE)
             finally:
                 interrupted.set()
             return running.result()
