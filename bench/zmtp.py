@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import zmq
 
-from bench.report import Bars, environment, table
+from bench.report import Bars, Usage, environment, table
 from zambezi.zmtp import Bound, CurveClient, CurveServer, KeyPair, Null
 from zambezi.zmtp import asyncio as zmtp_async
 from zambezi.zmtp import sync as zmtp_sync
@@ -322,12 +322,16 @@ def measure_one_way(
 ) -> list[list[str]]:
     """Measure each pair, and return a row for each; ratios are to the first pair."""
     rates: dict[str, list[float]] = {name: [] for name in pairs}
+    used: dict[str, list[float]] = {name: [] for name in pairs}
     for _, (name, (send, receive)) in itertools.product(range(rounds), pairs.items()):
+        began = Usage.now()
         rates[name].append(one_way(case, send, receive))
+        used[name].append(Usage.now().since(began).processor / case.count * 1e6)
     medians = {name: statistics.median(found) for name, found in rates.items()}
     first = next(iter(pairs))
     for name, rate in medians.items():
-        judge(name, rate / medians[first], f"{rate:,.0f}/s", f"{first} {medians[first]:,.0f}/s")
+        both = f"{statistics.median(used[name]):.2f} us beside {statistics.median(used[first]):.2f}"
+        judge(name, rate / medians[first], f"{rate:,.0f}/s", f"{first} {medians[first]:,.0f}/s", both)
     return [[name, f"{rate:,.0f}", f"{rate / medians[first]:.2f}x"] for name, rate in medians.items()]
 
 
@@ -336,8 +340,11 @@ def measure_round_trip(
 ) -> list[list[str]]:
     """Measure each pair, and return a row for each; ratios are to the first pair."""
     times: dict[str, list[list[float]]] = {name: [] for name in pairs}
+    used: dict[str, list[float]] = {name: [] for name in pairs}
     for _, (name, (ask, echo)) in itertools.product(range(rounds), pairs.items()):
+        began = Usage.now()
         times[name].append(sorted(round_trip(case, ask, echo)))
+        used[name].append(Usage.now().since(began).processor / case.count * 1e6)
 
     def at(found: list[list[float]], share: float) -> float:
         return statistics.median(one[int(len(one) * share)] for one in found) * 1e6
@@ -345,23 +352,25 @@ def measure_round_trip(
     medians = {name: at(found, 0.5) for name, found in times.items()}
     first = next(iter(pairs))
     for name, took in medians.items():
-        judge(name, took / medians[first], f"{took:.0f} us", f"{first} {medians[first]:.0f} us")
+        both = f"{statistics.median(used[name]):.0f} us beside {statistics.median(used[first]):.0f}"
+        judge(name, took / medians[first], f"{took:.0f} us", f"{first} {medians[first]:.0f} us", both)
     return [
         [name, f"{medians[name]:.0f}", f"{at(found, 0.99):.0f}", f"{medians[name] / medians[first]:.2f}x"]
         for name, found in times.items()
     ]
 
 
-Judge = Callable[[str, float, str, str], None]  # gets a pair, its ratio to the first one, and both figures
+# Gets a pair, its ratio to the first one, both figures, and the processor times of all processes of both.
+Judge = Callable[[str, float, str, str, str], None]
 
 
 def judge_by(bars: Bars, what: str, promised: Mapping[str, float], *, is_at_most: bool) -> Judge:
     """Return a function that adds rows to the bars, for the pairs that have one."""
 
-    def judge(name: str, ratio: float, result: str, beside: str) -> None:
+    def judge(name: str, ratio: float, result: str, beside: str, processor: str) -> None:
         if name in promised:
             add = bars.at_most if is_at_most else bars.at_least
-            add(f"{what}, {name}", ratio, promised[name], result=result, beside=beside)
+            add(f"{what}, {name}", ratio, promised[name], result=result, beside=beside, processor=processor)
 
     return judge
 
