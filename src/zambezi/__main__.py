@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # the import of `signal` takes a while, and Ctrl-C can come in it
 
 
 def run() -> int:
@@ -12,7 +17,7 @@ def run() -> int:
     # modules are imported and while the interpreter ends, the kernel ends the process: Python would print a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from zambezi.cli import main  # noqa: PLC0415 - an import takes a while, and Ctrl-C can come in it
+    from zambezi.cli import main  # noqa: PLC0415 - after the line above
 
     return main()
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import contextlib
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +14,10 @@ from typing import Any
 import pytest
 
 from tests.zeps.serving import serving
+from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi import cli
-from zambezi.cli.bench import Result, percentile
+from zambezi.cli.bench import Result, fan_out, percentile
+from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker.service import BrokerService
 
 
@@ -34,6 +40,22 @@ def test_publishing(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "p50_ms" not in found
     found = measured(capsys, "pub", "--each", "--messages", "20", "--endpoint", endpoint)
     assert found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+
+
+@in_loop
+async def test_a_fan_that_is_interrupted_leaves_no_task_with_an_error(tmp_path: Path) -> None:
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+    wanted = argparse.Namespace(messages=1000, size=10, rate=10.0, subscribers=2, timeout=PATIENCE)
+    async with BrokerService(tmp_path) as broker, Client.connect(broker.bind("tcp://127.0.0.1:*")) as client:
+        run = asyncio.ensure_future(fan_out(client, "s", wanted))
+        await eventually(lambda: broker.counters.published >= 2)
+        run.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await run
+        del run
+    gc.collect()
+    assert not problems
 
 
 def test_replaying(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -200,10 +200,11 @@ async def fan_out(client: Client, name: str, arguments: argparse.Namespace) -> R
     await stream.flush(arguments.timeout)
     latencies: list[float] = []
     subscriptions = [stream.subscribe(since=0) for _ in range(arguments.subscribers)]
+    readers: list[asyncio.Future[None]] = []
     try:
         for subscription in subscriptions:
             await subscription.recv(arguments.timeout)  # the first message: now it follows
-        readers = [
+        readers += [
             asyncio.ensure_future(_read(subscription, arguments.messages, arguments.timeout, latencies))
             for subscription in subscriptions
         ]
@@ -216,6 +217,9 @@ async def fan_out(client: Client, name: str, arguments: argparse.Namespace) -> R
         await asyncio.gather(*readers)
         took = time.perf_counter() - began
     finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)  # so that no error is left for the end of the loop
         for subscription in subscriptions:
             await subscription.close()
     work = f"publish to {arguments.subscribers} subscribers"

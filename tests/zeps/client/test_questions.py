@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.zeps.faces import QUICK
 from tests.zmtp.waiting import PATIENCE, in_loop
 from zambezi.zeps.asyncio import Client
+from zambezi.zeps.broker import Broker
 from zambezi.zeps.errors import BrokerError
 from zambezi.zeps.messages import Attach, AttachOk, Credit, Deliver, Detach, Invalid, Ping, PingOk, Subscribe, Zeps
 from zambezi.zmtp.asyncio import Router
@@ -68,6 +70,17 @@ async def test_the_answer_of_a_connection_that_broke_does_not_count() -> None:
         assert subscribe == Subscribe("", 0)
         await broker.say(again, info("new"), PingOk())
         assert [found.stream for found in await asking] == ["new"]
+
+
+@in_loop
+async def test_an_order_that_takes_long_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("zambezi.zeps.client.questions.QUIET", 0.0)
+    async with Broker(tmp_path) as broker, Client.connect(broker.bind("tcp://127.0.0.1:*")) as client:
+        await client.create("s", timeout=PATIENCE)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == "the broker still executes 'create', and goes on with it if this client leaves"
 
 
 @in_loop

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.client.batch import Message, MessageBatch
-from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.connection import QUIET, BrokerConnection, ClientOptions
 from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.publisher import Key, encode_key
 from zambezi.zeps.client.subscriber import WINDOW
@@ -19,6 +20,7 @@ from zambezi.zeps.messages import ADMIN, BROKERS, Credit, Ping, Publish, Subscri
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 
+_log: Final = logging.getLogger("zambezi.zeps")
 _PING: Final = Ping().encode()[0]
 
 
@@ -153,6 +155,12 @@ class Order(AdminQuestion):
     def stream_granted(self) -> None:
         self._is_given = True
         super().stream_granted()
+        self._quiet_timer = self.reactor.call_at(self.reactor.time() + QUIET, self._warn_of_delay)
+
+    def _warn_of_delay(self) -> None:
+        """Log a warning: so an operator does not wait in silence, for example for an object store that is full."""
+        if self._is_given and not self.done:
+            _log.warning("the broker still executes %r, and goes on with it if this client leaves", self._order)
 
     def moving(self) -> None:
         self._is_given = False
