@@ -42,6 +42,8 @@ _SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 class Tracing:
     """Makes a span for each message that a client publishes and receives. Give it to `Client.connect(tracing=...)`.
 
+    The options:
+
         ratio     the part of the messages that have spans, 0.0 to 1.0. The id of the trace decides, so that both ends
                   choose the same messages if they have the same ratio
         secret    up to 64 bytes that publishers and receivers share. Without it, people who see traces can test
