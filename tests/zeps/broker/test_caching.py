@@ -260,13 +260,12 @@ def test_a_store_that_is_down_keeps_only_its_reader_waiting(
         execute = ObjectStore._execute
         monkeypatch.setattr(ObjectStore, "_execute", _fail)
         with stream.subscribe(since="earliest") as waiting:
-            wait_until(lambda: broker.fetcher.counters.failed > 0)
-            assert broker.fetcher.waiting == 1
-            assert any("readers wait for messages of the store" in problem for problem in broker.problems)
+            wait_until(lambda: broker.fetcher.counters.failed > 0 and broker.fetcher.waiting == 1)
+            wait_until(lambda: any("readers wait for messages of the store" in one for one in broker.problems))
             assert bodies(client, since=300) == WANTED[300:]  # another reader finds all on the disk
             monkeypatch.setattr(ObjectStore, "_execute", execute)
             assert [waiting.recv(PATIENCE).body for _ in WANTED] == WANTED
-        assert (broker.fetcher.waiting, broker.fetcher.problem) == (0, "")
+        wait_until(lambda: (broker.fetcher.waiting, broker.fetcher.problem) == (0, ""))
 
 
 def _fail(_store: ObjectStore, _request: object) -> None:
