@@ -17,6 +17,7 @@ from zambezi.zeps.client.batch import (
     check_delivery_run,
     check_read,
     lower_bound,
+    valid_beginning,
 )
 from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.layout import sequence_of
@@ -202,3 +203,13 @@ def test_a_run_with_gaps_or_repeated_sequences_or_other_messages() -> None:
         assert batch.run is not None
         assert not check_delivery_run(batch.run)
         assert check_read(batch) == check_deliveries(chosen)
+
+
+@given(st.lists(st.tuples(KEYS, BODIES), min_size=1, max_size=12), st.integers(0, 11))
+def test_the_messages_before_a_damaged_one_are_found(messages: list[tuple[str, bytes]], place: int) -> None:
+    frames = [Deliver(number, key, body).encode()[0] for number, (key, body) in enumerate(messages, 1)]
+    assert valid_beginning(frames) == (frames, check_deliveries(frames))
+    place %= len(frames)
+    damaged = [*frames[:place], frames[place][:-1], *frames[place + 1 :]]
+    before = frames[:place]
+    assert valid_beginning(damaged) == (before, check_deliveries(before) if before else 0)

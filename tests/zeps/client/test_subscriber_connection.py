@@ -13,6 +13,7 @@ from tests.zeps.scripted import Scripted
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.client.subscriber_connection import MOST_MALFORMED
 from zambezi.zeps.errors import BrokerError, Incarnation
 from zambezi.zeps.messages import AttachOk, Deliver, Subscribe, Times
 from zambezi.zeps.times import encode_times
@@ -205,3 +206,23 @@ async def test_times_that_were_not_asked_for_are_ignored() -> None:
         message = await subscription.recv(PATIENCE)
         assert (message.sequence, message.time) == (9, None)
         assert subscription.counters.malformed == 0
+
+
+@in_loop
+async def test_a_subscription_fails_if_the_same_messages_are_damaged_again_and_again() -> None:
+    async with Scripted(last=10) as broker, Client.connect(broker.endpoint, backoff=QUICK) as client:
+        subscription = client.stream("s").subscribe(since="earliest")
+        for wrong in range(2):
+            who, _ = await broker.subscribed()
+            await broker.say(who, *([] if wrong else [Deliver(1, "k", b"")]), b"rubbish")
+            assert wrong or (await subscription.recv(PATIENCE)).sequence == 1
+        who, _ = await broker.subscribed()
+        await broker.say(who, Deliver(2, "k", b""))  # it goes on: what was damaged before does not count any more
+        assert (await subscription.recv(PATIENCE)).sequence == 2
+        await broker.say(who, b"rubbish")
+        for _ in range(MOST_MALFORMED - 1):
+            who, subscribe = await broker.subscribed()
+            assert subscribe.latest == 2
+            await broker.say(who, b"rubbish")
+        with pytest.raises(BrokerError, match=r"that are not valid, after sequence 2: its journal is damaged there"):
+            await subscription.recv(PATIENCE)

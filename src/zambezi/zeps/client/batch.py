@@ -222,6 +222,24 @@ def check_deliveries(frames: list[bytes]) -> int | None:
     return 0 if all(whole) else None
 
 
+def valid_beginning(frames: list[bytes]) -> tuple[list[bytes], int]:
+    """Return the frames before the first one that is not a valid DELIVER message, or not in order.
+
+    The second result is that of `check_deliveries` for them.
+    """
+    body_at = check_deliveries(frames)
+    if body_at is not None:
+        return frames, body_at
+    valid, wrong = 0, len(frames)  # so many are valid; so many are not
+    while wrong - valid > 1:
+        middle = (valid + wrong) // 2
+        if check_deliveries(frames[:middle]) is not None:
+            valid = middle
+        else:
+            wrong = middle
+    return frames[:valid], (check_deliveries(frames[:valid]) or 0) if valid else 0
+
+
 def check_read(batch: Batch) -> int | None:
     """Return what `check_deliveries` returns for the frames of a read; a run is checked before it is cut."""
     return (check_delivery_run(batch.run) if batch.run is not None else 0) or check_deliveries(batch.frames)

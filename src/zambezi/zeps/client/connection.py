@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from zambezi.wire import WireError
-from zambezi.zeps.client.batch import check_deliveries, check_read
+from zambezi.zeps.client.batch import check_read, valid_beginning
 from zambezi.zeps.client.finder import Finder, Locate
 from zambezi.zeps.client.publisher import BOUND, LARGEST, OnFull
 from zambezi.zeps.client.subscriber import WINDOW
@@ -314,11 +314,11 @@ class BrokerConnection:
         for are_deliveries, group in groupby(frames, lambda frame: frame[:3] == DELIVER):
             some = list(group)
             if are_deliveries:
-                body_at = check_deliveries(some)
-                if body_at is None:
+                valid, body_at = valid_beginning(some)
+                if valid:
+                    self.messages_received(valid, body_at)
+                if len(valid) < len(some):
                     self.malformed("DELIVER messages that are not valid, or not in order")
-                else:
-                    self.messages_received(some, body_at)
             else:
                 for frame in some:
                     self._handle(frame)

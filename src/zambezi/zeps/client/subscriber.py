@@ -299,6 +299,16 @@ class Subscriber:
         """End the subscription with an error: the broker has refused it."""
         self.fail(BrokerError(f"the subscription to {self._stream!r} was refused: {reason}"))
 
+    def fail_damaged(self) -> None:
+        """End the subscription with an error: the broker sends the same damaged messages again and again."""
+        place = f"after sequence {self.position}" if self.position is not None else "where it begins"
+        self.fail(
+            BrokerError(
+                f"the broker sends messages of {self._stream!r} that are not valid, {place}: its journal is damaged "
+                "there, and `zambezi journal verify` says more. Subscribe after the damaged messages to go on"
+            )
+        )
+
     def fail(self, error: ZepsError) -> None:
         """End the subscription with an error. Messages that were received can still be read."""
         if self.failure is None:

@@ -40,6 +40,7 @@ from zambezi.zmtp.reactor import Reactor, Timer
 
 LONGEST: Final = 255  # bytes of a pattern
 POLL: Final = 0.5  # seconds between questions whether the stream has reached the end of the subscription
+MOST_MALFORMED: Final = 3  # times that messages at the same position are not valid, before the subscription fails
 
 
 class SubscriberConnection(BrokerConnection):
@@ -62,6 +63,7 @@ class SubscriberConnection(BrokerConnection):
         self._info: StreamInfo | None = None  # the last description of the stream, with multicast
         self._subscribed = False  # whether SUBSCRIBE was sent on this connection
         self._refusal = ""  # why the broker refused the subscription
+        self._malformed: list[int | None] = []  # the position, each time that messages were not valid there
         self._question: Question | None = None  # the question that is not answered yet
         self._question_timer: Timer | None = None  # for the next question
 
@@ -353,7 +355,13 @@ class SubscriberConnection(BrokerConnection):
         self._close_if_over()
 
     def malformed_received(self) -> None:
-        self.engine.counters.malformed += 1
+        """Connect again; but fail if that has not helped: then it is not the connection that damages the messages."""
+        engine = self.engine
+        engine.counters.malformed += 1
+        self._malformed = [at for at in self._malformed if at == engine.position] + [engine.position]
+        if len(self._malformed) == MOST_MALFORMED:
+            engine.fail_damaged()
+            self._close_if_over()
 
     def subscription_confirmed(self) -> None:
         self._refusal = ""
