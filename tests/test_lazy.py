@@ -36,6 +36,8 @@ def test_a_command_imports_its_own_modules_only() -> None:
         "def imported(*names): return [name for name in names if name in sys.modules]\n"
         "assert main(['--version']) == 0\n"
         "assert not imported('asyncio', 'zambezi.zmtp'), 'version'\n"
+        "assert main(['--help']) == main([]) == 0\n"
+        "assert not imported('asyncio', 'zambezi.zmtp'), 'help'\n"
         "assert main(['keygen', '--help']) == 0\n"
         "assert not imported('asyncio', 'rich', 'zambezi.zeps'), 'keygen'\n"
         "assert main(['pub', '--help']) == 0\n"

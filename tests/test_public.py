@@ -93,6 +93,6 @@ def test_the_help_of_broker_and_client_has_all_their_options() -> None:
         (find("zambezi.zeps.client.arguments.ClientArguments").__annotations__, inspect.getdoc(find("zambezi.Client"))),
     ):
         assert text is not None
-        lines = text.splitlines()
+        lines = [line.strip() for line in text.splitlines()]
         missing = [option for option in options if not any(line.startswith(f"{option} ") for line in lines)]
         assert not missing

@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zambezi import __version__
 from zambezi.cli.errors import error_line
@@ -24,39 +24,43 @@ from zambezi.server.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    _Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    _Subparsers = argparse._SubParsersAction
+
 SUCCESS: Final = 0
 FAILURE: Final = 1
 # The status that a shell reports for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
-# In the order of the help.
-SUBCOMMANDS: Final = (
-    "serve",
-    "config",
-    "top",
-    "pub",
-    "sub",
-    "stream",
-    "brokers",
-    "reader",
-    "mirror",
-    "request",
-    "reply",
-    "journal",
-    "store",
-    "pipeline",
-    "sql",
-    "fleet",
-    "topics",
-    "mesh",
-    "log",
-    "peer",
-    "keygen",
-    "bench",
-    "context",
-    "completion",
-)
+# The subcommands and their lines of the help, in this order. They are here so that the help imports no subcommand.
+SUBCOMMANDS: Final = {
+    "serve": "run a server: streams, the middleware of fleets, a node of the mesh, the console",
+    "config": "check or print the configuration of a server",
+    "top": "watch a server in the terminal",
+    "pub": "publish messages to a stream",
+    "sub": "replay a stream, and follow it",
+    "stream": "list, create, change and delete the streams of a broker",
+    "brokers": "list the brokers that share an object store",
+    "reader": "list, set and remove the named readers of a stream",
+    "mirror": "follow a stream of another server into one here",
+    "request": "ask a server of a stream, and print its reply",
+    "reply": "answer the requests of a stream with a command",
+    "journal": "inspect and verify journals, and export messages",
+    "store": "copy streams to an object store, and list, check and restore them",
+    "pipeline": "archive and analyse streams with Spark",
+    "sql": "query streams with Spark SQL",
+    "fleet": "run and call agents on many machines (MCollective)",
+    "topics": "list the topics of an MCollective middleware, and their subscribers",
+    "mesh": "watch a mesh of ZRE nodes, and send messages in it (36/ZRE)",
+    "log": "collect the logs of a mesh (ZRE/LOG)",
+    "peer": "chat through a PEER socket (51/P2P)",
+    "keygen": "make a CURVE key pair",
+    "bench": "measure a running server",
+    "context": "name servers, and choose the one that commands use",
+    "completion": "let a shell complete commands",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,23 +109,27 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def needed(words: Sequence[str]) -> Sequence[str]:
-    """Return the subcommands whose arguments are needed to parse these words."""
-    match words:
-        case [word, *_] if word in SUBCOMMANDS:
-            return [word]
-        case ["--version"]:
-            return []
-        case _:
-            return SUBCOMMANDS  # for the help, or for an error that lists them
+    """Return the subcommands whose arguments are needed to parse these words: one, or none for the help."""
+    first = next((word for word in words if not word.startswith("-")), "")
+    return [first] if first in SUBCOMMANDS else []
 
 
-def command_parser(subcommands: Sequence[str] = SUBCOMMANDS) -> argparse.ArgumentParser:
-    """Return the parser of a command line that uses one of these subcommands."""
+class _Commands(_Subparsers):
+    """Adds a subcommand with its line of the help."""
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
+        return super().add_parser(name, help=SUBCOMMANDS[name], **options)
+
+
+def command_parser(subcommands: Sequence[str] = tuple(SUBCOMMANDS)) -> argparse.ArgumentParser:
+    """Return the parser of a command line with one of these subcommands. Without any, it knows only their names."""
     parser = argparse.ArgumentParser(prog="zambezi", description="ZeroMQ messaging: peers, streams, commands.")
     parser.add_argument("--version", action="version", version=f"zambezi {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", action=_Commands)
     for subcommand in subcommands:
         import_module(f"zambezi.cli.{subcommand}").add_parser(subparsers)
+    for subcommand in () if subcommands else SUBCOMMANDS:
+        subparsers.add_parser(subcommand)  # for the help, or for an error that lists them
     return parser
 
 

@@ -77,7 +77,6 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "bench",
-        help="measure a running server",
         description="Measure how fast a running server takes and delivers messages. The command makes a stream for "
         "that, and deletes it at the end. The figures are those of this machine and the way to the server, together.",
     )

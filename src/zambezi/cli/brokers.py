@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "brokers",
-        help="list the brokers that share an object store",
         description="List the brokers that share an object store, and how many of its streams each of them has.",
     )
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each broker")

@@ -50,7 +50,6 @@ def add_parser(subparsers: Subparsers) -> None:
     places = "; ".join(f"{shell}: {place}" for shell, place in _WHERE.items())
     parser = subparsers.add_parser(
         "completion",
-        help="let a shell complete commands",
         description=f"Print a script that lets a shell complete commands and options. Write it to ({places}).",
     )
     commands = parser.add_subparsers(title="shells", metavar="SHELL", required=True)

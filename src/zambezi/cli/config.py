@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "config",
-        help="check or print the configuration of a server",
         description="Check the configuration of zambezi serve, or print it with all keys.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

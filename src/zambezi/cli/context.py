@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "context",
-        help="name servers, and choose the one that commands use",
         description="A context names a server: its endpoints and keys. Commands take what they need from the context "
         f"in use, from --context NAME or from the variable {CHOICE}. A single setting can also come from the "
         f"environment: {', '.join(map(variable, SETTINGS))}. The contexts are in "

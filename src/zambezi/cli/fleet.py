@@ -49,7 +49,7 @@ FAILURE: Final = 1
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    fleet = subparsers.add_parser("fleet", help="run and call agents on many machines (MCollective)")
+    fleet = subparsers.add_parser("fleet")
     commands = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_agent(commands)
     _add_ping(commands)

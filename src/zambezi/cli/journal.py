@@ -47,7 +47,6 @@ PIECE: Final = 1 << 20  # bytes between two updates of a progress bar
 def add_parser(subparsers: Subparsers) -> None:
     journal = subparsers.add_parser(
         "journal",
-        help="inspect and verify journals, and export messages",
         description=(
             "Work with the journals of a data directory. All commands except repair, import and truncate can be used "
             "while a broker runs."

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "keygen",
-        help="make a CURVE key pair",
         description="Make a CURVE key pair: NAME.key is secret and stays on this machine, NAME.pub is for others.",
     )
     parser.add_argument("name", metavar="NAME", help="the name of the key pair; servers know its owner by this name")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    log = subparsers.add_parser("log", help="collect the logs of a mesh (ZRE/LOG)")
+    log = subparsers.add_parser("log")
     commands = log.add_subparsers(title="commands", metavar="COMMAND", required=True)
     collect = commands.add_parser(
         "collect",

@@ -50,7 +50,7 @@ STANDARD_INPUT: Final = 0
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    mesh = subparsers.add_parser("mesh", help="watch a mesh of ZRE nodes, and send messages in it (36/ZRE)")
+    mesh = subparsers.add_parser("mesh")
     commands = mesh.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_watch(commands)
     _add_chat(commands)

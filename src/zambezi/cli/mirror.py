@@ -24,7 +24,6 @@ TELL: Final = 10.0  # seconds between lines about its progress
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "mirror",
-        help="follow a stream of another server into one here",
         description=(
             "Copy the messages of STREAM, of the server at SOURCE, to a stream of another server, and follow it live. "
             "Each message is copied once: a mirror that is started again goes on where it was. While a server is away, "

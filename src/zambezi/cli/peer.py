@@ -51,7 +51,7 @@ PATIENCE: Final = 1.0
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    peer = subparsers.add_parser("peer", help="chat through a PEER socket (51/P2P)")
+    peer = subparsers.add_parser("peer")
     commands = peer.add_subparsers(title="commands", metavar="COMMAND", required=True)
     chat = commands.add_parser(
         "chat",

@@ -75,7 +75,6 @@ EVERY: Final = 10.0  # seconds between batches, and between reports, with --foll
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "pipeline",
-        help="archive and analyse streams with Spark",
         description="Run pipelines on streams with Spark: archives, traffic, the health of a mesh, calls of a fleet.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -26,7 +26,6 @@ AT_ONCE: Final = 1000  # messages of one call
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "pub",
-        help="publish messages to a stream",
         description=(
             "Publish BODY to STREAM with the routing key KEY. Without BODY, each line of standard input is a message; "
             "with --tab, each line is KEY, a tab, and the body; with --file, each file is a message. The command ends "

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "reader",
-        help="list, set and remove the named readers of a stream",
         description="Administer the named readers of a stream: their positions, which the broker keeps.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

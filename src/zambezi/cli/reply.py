@@ -27,7 +27,6 @@ _CAUSE: Final = 1000  # characters of the last line of standard error that an er
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "reply",
-        help="answer the requests of a stream with a command",
         description=(
             "Serve the requests of STREAM whose keys match PATTERN. Each request is the standard input of a command of "
             "the shell, and its standard output is the reply. If the command ends with another status than 0, the "

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "request",
-        help="ask a server of a stream, and print its reply",
         description=(
             "Send BODY as a request with the routing key KEY to a program that serves STREAM, and print the reply. "
             "Without BODY, the request is the content of --file, or of standard input if that is not a terminal. The "

@@ -48,7 +48,6 @@ _OPTIONS: Final[dict[KeyPath, str]] = {
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
-        help="run a server: streams, the middleware of fleets, a node of the mesh, the console",
         description=(
             "Run the services of a server, in the foreground, until SIGTERM or Ctrl-C. Options override the "
             "configuration; zambezi config show prints all its keys. SIGHUP reads rules, journal settings and allowed "

@@ -52,7 +52,6 @@ _WORDS: Final = {"quit", "exit"}
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "sql",
-        help="query streams with Spark SQL",
         description=(
             "Query streams with Spark SQL. Each stream is a view of its name (`a.b` in backquotes if it has dots or "
             "hyphens), with the columns stream, incarnation, sequence, timestamp, key and body; the view `messages` "

@@ -36,7 +36,6 @@ _URL: Final = "s3://BUCKET/PREFIX, gs://..., az://..., or a directory"
 def add_parser(subparsers: Subparsers) -> None:
     store = subparsers.add_parser(
         "store",
-        help="copy streams to an object store, and list, check and restore them",
         description=(
             "Work with streams in an object store. Only copy writes to the store; the other commands can be used at "
             "any time. Spark reads the store by its option path."

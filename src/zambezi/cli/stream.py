@@ -39,7 +39,6 @@ ASK_AGAIN: Final = 0.1  # seconds
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "stream",
-        help="list, create, change and delete the streams of a broker",
         description="Administer the streams of a running broker.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "sub",
-        help="replay a stream, and follow it",
         description="Print the messages of STREAM from a position on, and then new ones as they come; or handle them "
         "with a command, alone or together with other programs. Ctrl-C ends it.",
     )

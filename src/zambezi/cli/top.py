@@ -52,7 +52,6 @@ class TopError(ZambeziError):
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "top",
-        help="watch a server in the terminal",
         description=(
             "Show the streams, subscribers, peers and topics of a server, and keep them up to date. Ctrl-C ends it. If "
             "the output is not a terminal, each state is printed below the last one. If the server goes away, the "

@@ -35,7 +35,6 @@ TOPICS: Final = "$topics"
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "topics",
-        help="list the topics of an MCollective middleware, and their subscribers",
         description=(
             "List the topics that have subscribers: the number of subscribers, and of messages and deliveries since "
             "the first subscriber came. If the output is not a terminal, each topic is a line with tabs."

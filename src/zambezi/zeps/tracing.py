@@ -42,11 +42,13 @@ _SAMPLED: Final = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 class Tracing:
     """Makes a span for each message that a client publishes and receives. Give it to `Client.connect(tracing=...)`.
 
-    ratio     the part of the messages that have spans, 0.0 to 1.0. It is decided by the id of the trace, so that both
-              ends choose the same messages if they have the same ratio
-    secret    up to 64 bytes that publishers and receivers share. Without it, people who see traces can test guesses of
-              a message: the id of its trace is a digest of its content
-    provider  where spans go; by default the provider that the program has set for OpenTelemetry
+    The options:
+
+        ratio     the part of the messages that have spans, 0.0 to 1.0. The id of the trace decides, so that both ends
+                  choose the same messages if they have the same ratio
+        secret    up to 64 bytes that publishers and receivers share. Without it, people who see traces can test
+                  guesses of a message: the id of its trace is a digest of its content
+        provider  where spans go; by default the provider that the program has set for OpenTelemetry
     """
 
     def __init__(

@@ -34,22 +34,22 @@ class Broker:
 
     The options, all by keyword:
 
-    policy         when messages are synced to the disk, and how long they are kept
-    policies       the policies of single streams, by name
-    streams        streams that are created at the start
-    create         whether a client that attaches to a stream creates it, if it does not exist
-    behind         what a subscriber gets whose next message retention has removed: "invalid" is an error, "oldest" goes
-                   on with the oldest message
-    limits         of streams, connections, subscriptions and the size of messages
-    allow          a function of user, action and stream: whether the user may do that
-    security       NULL by default, or `CurveServer`
-    authenticator  the clients that may connect
-    heartbeat      ZMTP's: it notices clients that are gone without closing the connection
-    multicast      groups that get the live messages, by the name of the stream
-    group_key      the key of sealed multicast groups
-    matchers       the kinds of patterns that subscribers can use
-    scrub          bytes of old segments that are checked in a second; 0 checks none
-    store          the object store, for streams that survive the loss of the disk
+        policy         when messages are synced to the disk, and how long they are kept
+        policies       the policies of single streams, by name
+        streams        streams that are created at the start
+        create         whether a client that attaches to a stream creates it, if it does not exist
+        behind         what a subscriber gets whose next message retention has removed: "invalid" is an error, with
+                       "oldest" it goes on at the oldest message
+        limits         of streams, connections, subscriptions and the size of messages
+        allow          a function of user, action and stream: whether the user may do that
+        security       NULL by default, or `CurveServer`
+        authenticator  the clients that may connect
+        heartbeat      ZMTP's: it notices clients that are gone without closing the connection
+        multicast      groups that get the live messages, by the name of the stream
+        group_key      the key of sealed multicast groups
+        matchers       the kinds of patterns that subscribers can use
+        scrub          bytes of old segments that are checked in a second; 0 checks none
+        store          the object store, for streams that survive the loss of the disk
     """
 
     def __init__(
