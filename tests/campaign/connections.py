@@ -23,6 +23,7 @@ from zambezi.zeps.messages import Credit, Ping
 from zambezi.zmtp.frames import encode
 
 STREAMS: Final = 20
+FILES: Final = 3 * STREAMS  # a stream has up to three open files: messages, index, and counts of publishers
 ROUNDS: Final = 3  # the memory after the last round shows whether each costs more
 AT_ONCE: Final = 200  # connections that are made before the answers are read
 RESERVED: Final = 200  # descriptors that this process needs for other things
@@ -82,7 +83,7 @@ class ConnectionsResult:
         found = []
         if self.accepted < self.wanted:
             found.append(f"only {self.accepted} of {self.wanted} were accepted")
-        if self.after[-1].descriptors > self.before.descriptors + 2 * STREAMS + 5:
+        if self.after[-1].descriptors > self.before.descriptors + FILES + 5:
             found.append(f"{self.after[-1].descriptors} descriptors are left open")
         # The allocator keeps pages for the next connections. If the rounds leak, each leaves more.
         if self.after[-1].memory > 1.2 * self.after[0].memory + (8 << 20):
@@ -92,7 +93,7 @@ class ConnectionsResult:
 
 def _closed(server: Server, sockets: list[socket.socket], descriptors: int) -> Usage:
     close_all(sockets)
-    wait_until(lambda: server.usage().descriptors <= descriptors + 2 * STREAMS)
+    wait_until(lambda: server.usage().descriptors <= descriptors + FILES)
     return server.usage()
 
 

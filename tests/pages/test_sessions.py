@@ -12,6 +12,7 @@ import pytest
 from tests.pages.blocks import ROOT, blocks
 from tests.pages.commands import check, lines, words
 from tests.pages.terminal import PATIENCE, Command, fits, goes_on, masked, transcript
+from tests.zmtp.waiting import wait_until
 from tests.zre import namespaces
 from tests.zre.namespaces import Network
 
@@ -172,11 +173,13 @@ def test_the_transcripts_of_a_page_are_true(page: str, network: Network, tmp_pat
         return started[-1]
 
     def control(order: str) -> Command:
-        """Do what `systemctl` does with the unit of the server."""
+        """Do what `systemctl` does with the unit of the server. It waits until a new server is ready."""
         if order in ("stop", "restart"):
             running.pop()[0].stop()
         if order in ("start", "restart"):
-            running.append((run(session.unit, session.name), []))
+            server = run(session.unit, session.name)
+            running.append((server, []))
+            wait_until(lambda: bool(server.lines))
         return started[-1]
 
     def begin(command: str, output: list[str], name: str = session.name) -> Command:
