@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -52,6 +53,30 @@ def test_what_the_log_says_of_a_file(tmp_path: Path) -> None:
     assert stats["minValues"]["timestamp"] == "2026-01-01T12:00:00.000000Z"
     assert stats["nullCount"]["sequence"] == 0
     assert "body" not in stats["minValues"]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "kind"),
+    [
+        ([Random(number).randbytes(100) for number in range(50)], "UNCOMPRESSED"),
+        ([b'{"celsius": 21.5, "room": "kitchen"}'] * 50, "ZSTD"),
+        ([None, b""], "ZSTD"),
+        ([b"x"], "UNCOMPRESSED"),
+    ],
+)
+def test_bodies_that_do_not_become_smaller_are_not_compressed(
+    tmp_path: Path, bodies: list[bytes | None], kind: str
+) -> None:
+    batch = rows("s", range(len(bodies)))
+    batch = batch.set_column(batch.schema.get_field_index("body"), "body", pa.array(bodies, pa.binary()))
+    (file,) = write_files(Place(str(tmp_path)), [batch])
+    group = pq.read_metadata(tmp_path / file.path).row_group(0)
+    found = {
+        group.column(number).path_in_schema: group.column(number).compression for number in range(group.num_columns)
+    }
+    assert found.pop("body") == kind
+    assert set(found.values()) == {"ZSTD"}
+    assert pq.read_table(tmp_path / file.path, partitioning=None).column("body").to_pylist() == bodies
 
 
 def test_many_dates_and_much_data_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

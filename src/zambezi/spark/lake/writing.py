@@ -24,6 +24,11 @@ DATE: Final = "date"  # the column by which tables are partitioned
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 ROW_GROUP: Final = 32 << 20  # bytes of rows before compression
 MOST_BUFFERED: Final = 4 * ROW_GROUP  # of all dates
+COMPRESSION: Final = "zstd"
+LEVEL: Final = 1
+SAMPLE: Final = 64 << 10  # bytes that tell whether a column can be compressed
+SAMPLE_ROWS: Final = 1000
+WORTH: Final = 0.9  # of its size, which a compressed column must not exceed
 MOST_OPEN: Final = 64  # files that are open at the same time
 
 
@@ -41,7 +46,8 @@ class AddedFile:
 class _File:
     """A Parquet file that is being written."""
 
-    def __init__(self, place: Place, day: date | None, schema: Any) -> None:
+    def __init__(self, place: Place, day: date | None, rows: Any) -> None:
+        schema = rows.schema
         self.date = "" if day is None else day.isoformat()
         self.path = f"{DATE}={self.date or NO_DATE}/{uuid4().hex}.parquet"
         self.waiting: list[Any] = []
@@ -50,12 +56,13 @@ class _File:
         self._footers: list[Any] = []
         self._stack = ExitStack()
         self._file = self._stack.enter_context(place.create(self.path))
+        kinds = {field.name: compression_of(rows.column(field.name)) for field in schema}
         texts = [field.name for field in schema if pa.types.is_string(field.type)]
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
-            compression="zstd",
-            compression_level=1,
+            compression=kinds,
+            compression_level={name: LEVEL for name, kind in kinds.items() if kind == COMPRESSION},
             use_dictionary=texts,
             write_statistics=[field.name for field in schema if _has_bounds(field.type)],
             metadata_collector=self._footers,
@@ -110,15 +117,16 @@ class TableWriter:
         found = pc.unique(dates).to_pylist()
         for day in found:
             part = rows if len(found) == 1 else rows.filter(_is(dates, day))
-            self._file(day, part.schema).add(part)
+            self._file(day, part).add(part)
         self._write_buffered()
 
-    def _file(self, day: date | None, schema: Any) -> _File:
+    def _file(self, day: date | None, rows: Any) -> _File:
+        """Return the file of a date, which can be a new one; `rows` are its next ones."""
         file = self._open.pop(day, None)
         if file is None:
             if len(self._open) >= MOST_OPEN:  # the one that has waited for rows for the longest time
                 self._done.append(self._open.pop(next(iter(self._open))).close())
-            file = _File(self._place, day, schema)
+            file = _File(self._place, day, rows)
         self._open[day] = file
         return file
 
@@ -177,6 +185,18 @@ def valid_text(batch: Any) -> Any:
 
 def _as_binary(column: Any) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(column), column.buffers(), offset=column.offset)
+
+
+def compression_of(column: Any) -> str:
+    """Return how to compress a column, by its first rows: bodies that do not become smaller stay as they are.
+
+    That is so for images, and for what is encrypted or compressed already; to try it takes longer than to write them.
+    """
+    if not pa.types.is_binary(column.type) or not len(column):
+        return COMPRESSION
+    octets = b"".join(one for one in column.slice(0, SAMPLE_ROWS).to_pylist() if one is not None)[:SAMPLE]
+    packed = pa.Codec(COMPRESSION, compression_level=LEVEL).compress(octets, asbytes=True)
+    return "none" if octets and len(packed) > WORTH * len(octets) else COMPRESSION
 
 
 def _has_bounds(kind: Any) -> bool:
