@@ -58,7 +58,8 @@ class DeltaReader:
             pq.read_table(f"{self._root}/{path}", filesystem=self._files, columns=names, partitioning=None)
             for path in self.active
         ]
-        return pa.concat_tables(parts) if parts else pa.table({name: [] for name in columns})
+        # A file may say that a column has no nulls, and another one not: the table's own schema counts.
+        return pa.concat_tables(parts, promote_options="default") if parts else pa.table({name: [] for name in columns})
 
     def sequences(self) -> dict[str, Counter[int]]:
         """Return how often the table has each sequence, by stream."""
