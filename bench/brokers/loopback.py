@@ -11,39 +11,23 @@ import os
 import selectors
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.brokers.bare import DONE, BareProgram
 from bench.brokers.body import END, KEY, Case
-from bench.brokers.drain import PATIENCE, Tail, connect, expect
-from bench.brokers.system import System
+from bench.brokers.drain import PATIENCE, expect
 from zambezi.zeps.layout import frame_header
 from zambezi.zeps.messages import Deliver
 
 BLOCK: Final = 256 * 1024  # bytes of one send, as many as a busy broker reads at once
 SLICE: Final = 1 << 20  # bytes of a file for one subscriber, before the next gets them
-DONE: Final = b"done\n"
 
 
-class _Loopback(System):
-    raw_weight = 40
-
-    def missing(self) -> str:
-        return ""
-
-    def versions(self) -> dict[str, str]:
-        return {}
-
+class _Loopback(BareProgram):
     def command(self, directory: Path, port: int) -> list[str]:
         return [sys.executable, "-m", "bench.brokers.loopback", str(directory), self.name.split()[-1]]
-
-    def find_port(self, directory: Path, port: int) -> int | None:
-        file = directory / "port"
-        return int(file.read_text()) if file.exists() else None
-
-    def publisher(self, port: int) -> socket.socket:
-        return connect(port)
 
     def prepare(self, case: Case, sock: socket.socket) -> Sequence[bytes]:
         sock.sendall(b"prepare %d %d\n" % (case.count, case.size))
@@ -55,19 +39,6 @@ class _Loopback(System):
 
     def confirm(self, sock: socket.socket, case: Case) -> None:
         expect(sock, DONE)
-
-    def follow(self, port: int, case: Case) -> Sequence[Tail]:
-        socks = [connect(port) for _ in range(case.subscribers)]
-        for sock in socks:
-            sock.sendall(b"follow\n")
-            expect(sock, DONE)
-        return [Tail(sock) for sock in socks]
-
-    def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
-        raise NotImplementedError
-
-    def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
-        raise NotImplementedError
 
 
 class BareSend(_Loopback):

@@ -10,41 +10,24 @@ import os
 import select
 import socket
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.brokers.bare import DONE, FOLLOW, BareProgram
 from bench.brokers.body import Case
-from bench.brokers.drain import Tail, connect, expect
-from bench.brokers.system import System
+from bench.brokers.drain import expect
 from bench.brokers.zambezi import Zambezi
 
 READ: Final = 256 * 1024  # bytes of one read, as a busy broker
 ENTRY: Final = bytes(64)  # as long as an entry of the journal's index
-DONE: Final = b"done\n"
-FOLLOW: Final = b"follow\n"
 CONFIRM: Final = b"confirm\n"
 
 
-class BareRelay(System):
+class BareRelay(BareProgram):
     name = "bare relay"
-    raw_weight = 40
-
-    def missing(self) -> str:
-        return ""
-
-    def versions(self) -> dict[str, str]:
-        return {}
 
     def command(self, directory: Path, port: int) -> list[str]:
         return [sys.executable, "-m", "bench.brokers.relay", str(directory)]
-
-    def find_port(self, directory: Path, port: int) -> int | None:
-        file = directory / "port"
-        return int(file.read_text()) if file.exists() else None
-
-    def publisher(self, port: int) -> socket.socket:
-        return connect(port)
 
     def frame(self, key: str, body: bytes) -> bytes:
         return Zambezi().frame(key, body)
@@ -52,19 +35,6 @@ class BareRelay(System):
     def confirm(self, sock: socket.socket, case: Case) -> None:
         sock.sendall(CONFIRM)
         expect(sock, DONE)
-
-    def follow(self, port: int, case: Case) -> Sequence[Tail]:
-        socks = [connect(port) for _ in range(case.subscribers)]
-        for sock in socks:
-            sock.sendall(FOLLOW)
-            expect(sock, DONE)
-        return [Tail(sock) for sock in socks]
-
-    def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
-        raise NotImplementedError
-
-    def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
-        raise NotImplementedError
 
 
 class _Relay:

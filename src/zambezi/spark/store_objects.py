@@ -1,4 +1,4 @@
-"""What a task reads of the objects of a store, in which requests, and how the bytes become messages.
+"""The requests of a task for the objects of a store, and how the bytes that it gets become messages.
 
 A request costs a store and a client as much as a megabyte does. So small objects are read as a whole, with their index,
 and large ones some megabytes at a time.
