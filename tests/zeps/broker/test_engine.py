@@ -18,6 +18,7 @@ from zambezi.zeps.broker import engine as engines
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Journal, Policy
+from zambezi.zeps.journal.reserve import RESERVE
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import LATEST, TIME, Attach, Deliver, Ping, Publish, Subscribe
 
@@ -45,6 +46,13 @@ def test_a_restart_keeps_streams_sequences_and_messages(tmp_path: Path) -> None:
             late = stage.client(name, credit=PLENTY)
             late.subscribe_since(1_700_000_000 + (11 if name == "prices" else 41))
             assert late.sequences == list(range(11, 32))
+
+
+def test_the_reserve_of_a_disk_that_was_full_is_made_again(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        (tmp_path / RESERVE).unlink()
+        stage.tick()
+        assert (tmp_path / RESERVE).exists()
 
 
 def test_many_streams_are_looked_after_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
