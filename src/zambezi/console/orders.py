@@ -69,7 +69,8 @@ class Orders:
             await self._execute(order, stream, given)
         except (ZambeziError, ValueError, TypeError) as error:
             raise web.HTTPConflict(text=f"{error}\n") from None
-        _log.info("the console at %s: %s stream %s", request.remote, order, printable(stream))
+        fields = {"address": request.remote, "order": order, "stream": stream}
+        _log.info("the console at %s: %s stream %s", request.remote, order, printable(stream), extra=fields)
         return web.Response(text="ok\n")
 
     def _stream(self, given: Mapping[str, Any]) -> str:
