@@ -249,7 +249,7 @@ class _Order:
     def _text(self, name: str) -> str:
         value = self._content.get(name)
         if not isinstance(value, str) or not value:
-            raise BrokerError(f"the order needs {name!a}, a text")
+            raise BrokerError(f"the order needs {name!a}, a text that is not empty")
         return value
 
     def _number(self, name: str) -> int:
