@@ -537,6 +537,7 @@ class Engine:
             if ticks >= UNREAD:
                 session.give_up()
         self._forget_publishers()
+        self.store.keep_reserve()
         self.has_most_readers = sum(len(stream.readers) for stream in self._streams.values()) >= READERS
         self._maintain_some(list(self._streams.values()), self._shell.clock())
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -48,8 +48,8 @@ from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.positions import Positions
 from zambezi.zeps.journal.reading import why
 from zambezi.zeps.journal.recovery import recover
+from zambezi.zeps.journal.reserve import with_reserve
 from zambezi.zeps.journal.segment import LOG, Each, PartialWrite, Segment
-from zambezi.zeps.journal.trim import copy_end
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -62,7 +62,6 @@ class Journal(ChangingJournal):
     """The journal of a stream, opened by `Store.open`. One thread calls `append`; others call `sync` and `wake`."""
 
     synced: int  # the last sequence that the disk is known to have
-    counts: Counts  # how many messages of each publisher the stream has
     positions: Positions  # how far named readers have come; a journal that is only read has none
     settings: dict[str, object]  # of this stream alone, given by a client
     may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
@@ -77,7 +76,6 @@ class Journal(ChangingJournal):
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
-        self._is_abandoned = False
         self._is_counted = identities.is_counted(directory)
         self._compacted = identities.read_compacted(directory)  # the last sequence that was compacted
         self._counted_from = 0  # no segment before this sequence has a file of counts
@@ -435,62 +433,6 @@ class Journal(ChangingJournal):
                     segment.drop_counts()
             self._counted_from = newer.first
 
-    def _remove_oldest(self, rest: list[Segment] | None = None) -> bool:
-        """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
-        instead = rest or []
-        with self._lock:
-            if self.is_trimming and rest is None:
-                return False
-            oldest = self.segments[0]
-            self.segments = [*instead, *self.segments[1:]]
-            self.generation += bool(instead)  # readers must leave the segment although they want messages of it
-            self._recount()
-        try:
-            oldest.remove()
-        except OSError:
-            with self._lock:
-                self.segments = [oldest, *self.segments[len(instead) :]]
-                self._recount()
-            raise
-        with self._lock:
-            self._unsynced.pop(oldest.first, None)
-        self._file_cache.drop(oldest)
-        return True
-
-    def trim(self, first: int, check: Callable[[], object] = lambda: None) -> None:
-        """Remove all messages before a sequence, by an operator's command. Blocks, but no other use of the journal.
-
-        It ends early if `check`, which is called now and then, raises an error.
-        """
-
-        def go_on() -> None:
-            check()
-            if self._is_abandoned:
-                raise JournalError(f"stream {self.name!a} was deleted while it was trimmed")
-
-        with self._trimming:
-            with self._lock:
-                if self.failed or self._active is None:
-                    raise self._unwritable_error()
-                if not 1 <= first <= self.last + 1:
-                    raise OutOfRange(
-                        f"stream {self.name!a} has sequences {self.first} to {self.last}: it cannot begin at {first}",
-                        self.first,
-                    )
-                try:
-                    if self._active.first < first:
-                        self._rotate()  # a segment that is being written is never changed
-                except OSError as error:
-                    raise self._write_error(error) from error
-            try:
-                while self.segments[0].first < first:
-                    go_on()
-                    oldest = self.segments[0]
-                    rest = [copy_end(oldest, first, self.counts.limit, go_on)] if oldest.last >= first else []
-                    self._remove_oldest(rest)
-            except OSError as error:
-                raise self._write_error(error) from error
-
     def truncate(self, last: int) -> None:
         """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation.
 
@@ -587,7 +529,8 @@ class Journal(ChangingJournal):
 
     def _recover(self) -> None:
         """Repair the files, and continue after the last message. (ZEP-17)"""
-        recovered = self._file_cache.with_descriptors(partial(recover, self.directory, self.policy.batch, self.counts))
+        read = partial(recover, self.directory, self.policy.batch, self.counts)
+        recovered = with_reserve(self.directory.parent, partial(self._file_cache.with_descriptors, read))
         self._set_identity(recovered.identity)
         self.problems = recovered.problems
         self.segments = recovered.segments
