@@ -291,7 +291,7 @@ def test_each_subscriber_sees_its_subset_in_order(
     policy = Policy(sync="never", segment=draw(st.sampled_from([500, 5000, 1 << 20])), batch=1000)
     with pytest.MonkeyPatch.context() as patch:
         never_wait_for_the_disk(patch)
-        for name in ("WHOLE", "FILTERED"):
+        for name in ("WHOLE", "FILTERED", "FEW"):
             patch.setattr(cursors, name, draw(st.sampled_from([1, 200, 1 << 18])))
         patch.setattr(cursors, "SCANS", draw(st.sampled_from([1, 16])))
         model = _act(data, Stage(path, policy=policy))

@@ -33,6 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from zambezi.zeps.about import about
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, OutOfRange
 from zambezi.zeps.journal import identity as identities
@@ -248,7 +249,12 @@ class Journal(ChangingJournal):
                     segment.take_fresh_counts(files, fresh, len(snapshot), begin)
             identities.sync_directory(self.directory)
         except (OSError, JournalError) as error:
-            _log.warning("the counts of stream %a could not be replaced by a snapshot: %s", self.name, error)
+            _log.warning(
+                "the counts of stream %a could not be replaced by a snapshot: %s",
+                self.name,
+                error,
+                extra=about(self.name, error),
+            )
 
     def _sync(self, each: Each) -> int:
         with self._lock:
