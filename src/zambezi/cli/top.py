@@ -23,10 +23,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from zambezi.cli.notices import warn
 from zambezi.cli.quantity import seconds
 from zambezi.cli.stream_tables import size
 from zambezi.cli.surroundings import add_context_option, setting_of
-from zambezi.cli.terminal import Console
+from zambezi.cli.terminal import Console, say
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
 
@@ -73,6 +74,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
     parser.add_argument("--once", action="store_true", help="show the state once, and end")
+    parser.add_argument("--json", action="store_true", help="print each state as a line of JSON")
     parser.set_defaults(run=run)
 
 
@@ -84,10 +86,12 @@ def run(arguments: argparse.Namespace) -> int:
     look = Look(lambda: ask(url, token))
     state = look.first()
     if arguments.once:
-        console.print(screen.draw(state))
+        _say_state(state) if arguments.json else console.print(screen.draw(state))
         return 0
     try:
-        if console.is_terminal and not console.is_dumb_terminal:
+        if arguments.json:
+            _print_json(look, arguments.interval)
+        elif console.is_terminal and not console.is_dumb_terminal:
             _show(console, screen, look, arguments.interval)
         else:
             _print(console, screen, look, arguments.interval)
@@ -110,6 +114,23 @@ def _print(console: Console, screen: Screen, look: Look, interval: float) -> NoR
         console.file.flush()
         time.sleep(interval)
         look.again()
+
+
+def _print_json(look: Look, interval: float) -> NoReturn:
+    """Print states as JSON. While the server does not answer, standard error says so once, and nothing is printed."""
+    told = ""
+    while True:
+        if not look.trouble:
+            _say_state(look.state)
+        elif look.trouble != told:
+            warn(look.trouble)
+        told = look.trouble
+        time.sleep(interval)
+        look.again()
+
+
+def _say_state(state: dict[str, Any]) -> None:
+    say(json.dumps(state))
 
 
 class Look:

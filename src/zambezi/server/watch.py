@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from zambezi.errors import described
+
 _log: Final = logging.getLogger("zambezi.server")
 
 EVERY: Final = 1.0  # seconds
@@ -35,12 +37,12 @@ class Watch:
         try:
             troubles = list(self._troubles())
         except Exception as error:
-            troubles = [f"the server cannot look for troubles: {error!r}"]
+            troubles = [f"the server cannot look for troubles: {described(error)}"]
         begun, ended = self.compare(troubles)
         for trouble in begun:
-            _log.warning("%s", trouble)
+            _log.warning("%s", trouble, extra={"problem": trouble, "state": "begun"})
         for trouble in ended:
-            _log.info("resolved: %s", trouble)
+            _log.info("resolved: %s", trouble, extra={"problem": trouble, "state": "resolved"})
 
     async def run(self) -> None:
         """Look once per second, until cancelled."""

@@ -385,7 +385,7 @@ def test_each_message_that_is_due_comes_once(tmp_path_factory: pytest.TempPathFa
         pytest.MonkeyPatch.context() as patch,
     ):
         never_wait_for_the_disk(patch)
-        for name in ("WHOLE", "FILTERED"):
+        for name in ("WHOLE", "FILTERED", "FEW", "MESSAGES"):
             patch.setattr(cursors, name, draw(st.sampled_from([1, 300, 3000])))
         publisher = stage.client("prices")
         client = stage.client("prices", room=draw(st.sampled_from([1, 100, PLENTY])))

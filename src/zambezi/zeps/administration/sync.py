@@ -127,7 +127,7 @@ class Administration:
 
     def create(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
         """Create a stream. Raises `BrokerError` if it exists, or the broker's rules forbid it."""
-        self._order("create", timeout, stream=stream, settings=settings)
+        self._order("create", timeout, stream=check_stream_name(stream), settings=settings)
 
     def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
         """Change settings of a stream. A setting that is None becomes the broker's default again."""
@@ -148,6 +148,7 @@ class Administration:
 
     def copy(self, stream: str, to: str, *, timeout: float | None = None) -> None:
         """Create a stream with the messages that another one has now, and their times. Sequences begin at 1."""
+        check_stream_name(to)
         self._order("copy", timeout, stream=stream, to=to)
 
     def readers(self, stream: str, timeout: float | None = None) -> list[ReaderInfo]:

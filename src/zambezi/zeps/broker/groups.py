@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zambezi.wire.text import printable
+from zambezi.zeps.about import about
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group import IN_FLIGHT, WINDOW, SharedGroup
 from zambezi.zeps.broker.group_member import Member, Portion
@@ -260,7 +261,14 @@ class Groups:
             return read_state(known.payload)
         except BadState as error:
             stream, group = printable(self._stream.name), printable(name)
-            _log.error("stream %s, group %s: %s; it begins again after %d", stream, group, error, known.position)
+            _log.error(
+                "stream %s, group %s: %s; it begins again after %d",
+                printable(stream),
+                printable(group),
+                error,
+                known.position,
+                extra={**about(stream, error), "group": group},
+            )
             return GroupState(GroupOptions(), known.position)
 
     def _announce_letters(self, group: SharedGroup, letters: int, sequences: Sequence[int]) -> None:
