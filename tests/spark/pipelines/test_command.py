@@ -263,14 +263,14 @@ def test_a_run_that_another_one_overtakes_ends_with_its_name(
 ) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write(data, "readings", numbered(30))
-    real = frames.write_frame
+    real = frames.added_files
 
     def slowly(*arguments: Any) -> Any:
         added = real(*arguments)
         archive(data, out)
         return added
 
-    monkeypatch.setattr(batches, "write_frame", slowly)
+    monkeypatch.setattr(batches, "added_files", slowly)
     assert main([*RUN, "archive", "--path", str(data), "--out", str(out)]) == 1
     told = capsys.readouterr().err
     assert (
