@@ -289,7 +289,11 @@ class BrokerService:
         copier = self._store.copier if isinstance(self._store, Depot) else None
         problems = dict(copier.problems) if copier is not None else {}
         uncopied = [f"stream {name} is not copied to the store: {problem}" for name, problem in problems.items()]
-        return [*store, *uncopied, *others, *unusable, *self.scrub.problems, *uncompacted]
+        damaged = self.scrub.problems
+        gaps = [f"stream {journal.name}: {gap}" for journal in self._store.journals() for gap in journal.gaps]
+        known = "\n".join(damaged) if gaps else ""
+        damaged = [*[gap for gap in gaps if gap.partition(": ")[2] not in known], *damaged]
+        return [*store, *uncopied, *others, *unusable, *damaged, *uncompacted]
 
     @property
     def cache_state(self) -> dict[str, int]:
