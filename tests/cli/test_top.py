@@ -139,6 +139,20 @@ def test_it_fits_a_small_terminal_and_no_number_is_cut() -> None:
     assert "interval" in busiest
 
 
+def test_a_pipe_gets_everything_and_no_text_is_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = busy(2, 1)
+    state["problems"] = ["the disk is full: " + "x" * 500]
+    state["zeps"]["streams"][0]["held"] = "no room: " + "y" * 500
+    monkeypatch.setattr(top, "ask", lambda _url, _token: state)
+    assert cli.main(["top", "--once"]) == 0
+    output = capsys.readouterr().out
+    assert "x" * 500 in output
+    assert "y" * 500 in output
+    assert "…" not in output
+
+
 def test_a_huge_terminal_shows_all_rows() -> None:
     lines = drawn(busy(40, 10), 400, 100)
     assert len(lines) <= 100

@@ -212,6 +212,10 @@ def test_every_view_says_why_the_server_is_not_ready(page: Page, shown: Shown) -
         for number in range(1, 9):
             page.keyboard.press(str(number))
             expect(page.locator("#alert")).to_contain_text("less free space than min_free")
+        page.set_viewport_size({"width": 390, "height": 700})
+        page.goto(f"{shown.url}#overview")
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        expect(page.locator("#alert")).to_be_in_viewport(ratio=1)
     finally:
         disk.wanted = wanted
     expect(page.locator("#alert")).to_be_hidden()

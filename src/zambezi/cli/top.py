@@ -27,7 +27,7 @@ from zambezi.cli.notices import warn
 from zambezi.cli.quantity import seconds
 from zambezi.cli.stream_tables import size
 from zambezi.cli.surroundings import add_context_option, setting_of
-from zambezi.cli.terminal import Console, say
+from zambezi.cli.terminal import Console, say, table_console
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
 
@@ -79,8 +79,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    console = Console()
-    screen = Screen()
+    console = table_console()
+    screen = Screen(is_whole=not console.is_terminal)
     url = arguments.console or setting_of(arguments, "console") or URL
     token = arguments.token if arguments.token is not None else setting_of(arguments, "token")
     look = Look(lambda: ask(url, token))
@@ -193,13 +193,13 @@ class Section:
     columns: Sequence[str]
     rows: Sequence[tuple[float, Row]]
 
-    def table(self, most: int | None) -> Table:
-        """Return the table with at most `most` rows: the busiest, in their order."""
+    def table(self, most: int | None, *, is_whole: bool = False) -> Table:
+        """Return the table with at most `most` rows: the busiest, in their order. A whole one has no cut cells."""
         rows, title = list(self.rows), self.title
         if most is not None and len(rows) > most:
             busiest = sorted(range(len(rows)), key=lambda index: -rows[index][0])[:most]
             rows, title = [rows[index] for index in sorted(busiest)], f"{title}: {most} of {len(rows):,}"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=not is_whole)
         for name in self.columns:
             table.add_column(
                 name.rstrip("#~"), justify="right" if name.endswith("#") else "left", no_wrap=not name.endswith("~")
@@ -213,9 +213,10 @@ class Section:
 
 
 class Screen:
-    """The drawing of states; it remembers the values of sparklines."""
+    """The drawing of states; it remembers the values of sparklines. A whole one is as wide as its texts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_whole: bool = False) -> None:
+        self._is_whole = is_whole
         self._rates: dict[str, deque[float]] = {}
 
     def draw(self, state: dict[str, Any], height: int | None = None, trouble: str = "") -> Group:
@@ -223,7 +224,7 @@ class Screen:
         head = _overview(state, trouble)
         sections = [section for section in self._sections(state) if section.rows]
         if height is None:
-            return Group(head, *[section.table(None) for section in sections])
+            return Group(head, *[section.table(None, is_whole=self._is_whole) for section in sections])
         rows = shares([len(section.rows) for section in sections], height - len(head.plain.splitlines()) - 1)
         return Group(head, *[section.table(most) for section, most in zip(sections, rows, strict=True) if most])
 
