@@ -38,7 +38,7 @@ from zambezi.cli.spark import (
     spark_session,
     store_options,
 )
-from zambezi.cli.terminal import Console, table_console
+from zambezi.cli.terminal import Console, say, table_console
 from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def add_parser(subparsers: Subparsers) -> None:
         default=7 * 86400.0,
         help="keep replaced files for readers of older versions for this time, at least 1d (default: 7d)",
     )
+    compacting.add_argument("--json", action="store_true", help="print a JSON object")
     compacting.set_defaults(run=compact)
 
 
@@ -503,9 +504,9 @@ def compact(arguments: argparse.Namespace) -> int:
         done = replace(maintain(table, hours=hours), merged=added.merged, written=added.written)
     else:
         done = maintain(table, hours=hours)
-    table_console().print(
-        f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
-    )
+    counts = {"merged": done.merged, "written": done.written, "removed": done.removed}
+    told = f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
+    say(json.dumps({"table": str(table.place), **counts}) if arguments.json else told)
     return 0
 
 

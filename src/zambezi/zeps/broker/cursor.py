@@ -234,6 +234,8 @@ class Cursor:
             whole = stretch is None and self._wants_all
             try:
                 span = reader.peek(WHOLE, self.credit) if whole else self._peek_some(reader)
+                if span is not None:
+                    reader.check_gap(span)
             except OutOfRange as error:
                 if not self._fall_behind(reader, error):
                     return None

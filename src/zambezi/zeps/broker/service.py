@@ -16,6 +16,9 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from zambezi.errors import described
+from zambezi.wire.text import printable
+from zambezi.zeps.about import about
 from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
@@ -198,7 +201,12 @@ class BrokerService:
             try:
                 self._send_to_group(stream, group)
             except GroupError as error:
-                _log.error("stream %s is not sent to its group any more: %s", stream.name, error)
+                _log.error(
+                    "stream %s is not sent to its group any more: %s",
+                    printable(stream.name),
+                    error,
+                    extra=about(stream.name, error),
+                )
 
     def _stop_sending(self, stream: BrokerStream) -> None:
         sender = self._senders.pop(stream.name, None)
@@ -285,7 +293,11 @@ class BrokerService:
         copier = self._store.copier if isinstance(self._store, Depot) else None
         problems = dict(copier.problems) if copier is not None else {}
         uncopied = [f"stream {name} is not copied to the store: {problem}" for name, problem in problems.items()]
-        return [*store, *uncopied, *others, *unusable, *self.scrub.problems, *uncompacted]
+        damaged = self.scrub.problems
+        gaps = [f"stream {journal.name}: {gap}" for journal in self._store.journals() for gap in journal.gaps]
+        known = "\n".join(damaged) if gaps else ""
+        damaged = [*[gap for gap in gaps if gap.partition(": ")[2] not in known], *damaged]
+        return [*store, *uncopied, *others, *unusable, *damaged, *uncompacted]
 
     @property
     def cache_state(self) -> dict[str, int]:
@@ -429,7 +441,7 @@ class BrokerService:
             stream.confirm_barriers()
         elif isinstance(error, JournalError):
             if self._engine.find(stream.name) is stream:  # if not, it was deleted while its journal was synced
-                _log.error("stream %s is stopped: %s", stream.name, error)
+                _log.error("stream %s is stopped: %s", printable(stream.name), error, extra=about(stream.name, error))
                 stream.stop()
         else:
             raise error
@@ -474,12 +486,12 @@ class BrokerService:
     def _on_copied(self, done: asyncio.Future[None]) -> None:
         self._copying = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the copies of streams to the store failed, and begin again: %r", error)
+            _log.error("the copies of streams to the store failed, and begin again: %s", described(error))
 
     def _on_evicted(self, done: asyncio.Future[None]) -> None:
         self._evicting = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the cache could not be kept within its limit, and is looked at again: %r", error)
+            _log.error("the cache could not be kept within its limit, and is looked at again: %s", described(error))
 
     def _compact_some(self) -> None:
         """Compact a part of the journals on another thread, unless the part before is still being compacted."""
@@ -492,12 +504,12 @@ class BrokerService:
     def _on_compacted(self, done: asyncio.Future[bool]) -> None:
         self._compacting = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the compaction of journals failed, and begins again: %r", error)
+            _log.error("the compaction of journals failed, and begins again: %s", described(error))
 
     def _on_scrubbed(self, done: asyncio.Future[None]) -> None:
         self._scrubbing = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the scrub of journals failed, and begins again: %r", error)
+            _log.error("the scrub of journals failed, and begins again: %s", described(error))
 
     # The end
 

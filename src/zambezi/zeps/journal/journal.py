@@ -33,6 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from zambezi.zeps.about import about
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, OutOfRange
 from zambezi.zeps.journal import identity as identities
@@ -72,6 +73,7 @@ class Journal(ChangingJournal):
         self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
         self._ahead = Ahead(directory)  # used by the thread that has `_syncing`
         self._is_marked = False
+        self._marked = 0  # the sequence in the mark
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
@@ -247,7 +249,12 @@ class Journal(ChangingJournal):
                     segment.take_fresh_counts(files, fresh, len(snapshot), begin)
             identities.sync_directory(self.directory)
         except (OSError, JournalError) as error:
-            _log.warning("the counts of stream %a could not be replaced by a snapshot: %s", self.name, error)
+            _log.warning(
+                "the counts of stream %a could not be replaced by a snapshot: %s",
+                self.name,
+                error,
+                extra=about(self.name, error),
+            )
 
     def _sync(self, each: Each) -> int:
         with self._lock:
@@ -271,6 +278,7 @@ class Journal(ChangingJournal):
             with self._lock:
                 self._names_unsynced |= names
             raise self._unsynced_error(error, f"the messages after sequence {self.synced}") from error
+        self._advance_mark(active, last)
         with self._lock:
             for segment in segments:
                 if segment is not active:
@@ -293,9 +301,18 @@ class Journal(ChangingJournal):
                 if segment in self.segments:
                     raise
                 continue  # retention removed it
-            files.sync(segment.count_bytes > RECORD, each)
+            is_new = self._is_counted and segment.first > self._marked  # its counts were never synced
+            files.sync(is_new or segment.count_bytes > RECORD, each)
         if names:
             self._file_cache.with_descriptors(partial(identities.sync_directory, self.directory))
+
+    def _advance_mark(self, active: Segment, last: int) -> None:
+        """Note in the mark that the active segment was synced, if it was the first time."""
+        is_first = self._marked < active.first <= last and (self._is_counted or len(self.segments) > 1)
+        if is_first and self._is_marked and not self.is_cache:
+            with suppress(OSError):  # the mark then says less than is true
+                identities.advance_mark(self.directory, last)
+                self._marked = last
 
     def _write_ahead(self, extent: Extent) -> bool:
         """Sync the end of a segment by the file `ahead`; return False if its own files must be synced."""
@@ -329,7 +346,8 @@ class Journal(ChangingJournal):
             if self.failed or self._active is None:
                 raise self._unwritable_error()
             try:
-                if self._wants_counts and not self._is_counted:
+                is_new = self._wants_counts and not self._is_counted
+                if is_new:
                     self._file_cache.with_descriptors(
                         partial(identities.write_counted, self.directory, sync=not self.is_cache)
                     )
@@ -337,11 +355,14 @@ class Journal(ChangingJournal):
                 self._file_cache.with_descriptors(
                     partial(identities.write_mark, self.directory, self.synced, sync=not self.is_cache)
                 )
-                self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
+                files = self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait
+                if is_new and not self.is_cache:
+                    os.fdatasync(files.counts)  # before the first count: recovery must find the head of the file
             except OSError as error:
                 raise self._write_error(error) from error
             with self._lock:
                 self._idle = 0
+                self._marked = max(0, self.synced)
                 self._unsynced[self.segments[-1].first] = self.segments[-1]
                 self._is_marked = True
 
@@ -354,7 +375,7 @@ class Journal(ChangingJournal):
     def _stop(self, reason: str) -> None:
         self.failed = reason
         with suppress(OSError):
-            identities.mark_failed(self.directory)
+            identities.mark_failed(self.directory, self._marked)
 
     # Retention
 
@@ -467,6 +488,7 @@ class Journal(ChangingJournal):
                 self.positions.save()
                 if self._is_marked:
                     identities.write_mark(self.directory, self.synced)  # the one before says too much
+                    self._marked = max(0, self.synced)
                 self._change_incarnation()
             except (OSError, JournalError) as error:
                 self._stop(f"it could not be cut after sequence {last}: {error}")
