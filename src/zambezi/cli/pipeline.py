@@ -191,8 +191,8 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--publish",
         metavar="STREAM",
-        help="publish alarms to a stream: a message for each new reason why it is not healthy, and one when that is over "
-        "(needs --endpoint)",
+        help="publish alarms to a stream: a message for each new reason why it is not healthy, and one when "
+        "that is over (needs --endpoint)",
     )
     options.add_argument(
         "--publish-reports", metavar="STREAM", help="publish the rows of the reports to a stream (needs --endpoint)"
