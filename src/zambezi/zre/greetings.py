@@ -7,8 +7,8 @@ then gets two answers, or one. A node to which a peer sends a second HELLO begin
 like the beginning of a session to that peer. If both took such a HELLO for a beginning, they would greet each other for
 ever; on a busy machine each HELLO comes late, so no short time limit ends that. So a HELLO is `expected` for some time
 after we greeted a peer again. An expected HELLO that says nothing new counts as an answer, and we do not greet back.
-In case that the peer has lost its session with us, and needs our HELLO, we send a PING: only a peer that has our HELLO
-answers it. If no answer comes, we greet the peer again, see `Engine`.
+But the peer can have lost its session with us, and need our HELLO. So we send a PING, which only a peer that has our
+HELLO answers. If no answer comes, we greet the peer again, see `Engine`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from zambezi.zre.outbox import Outbox
 from zambezi.zre.peer import Peer, Voting, together
 from zambezi.zre.timing import Timing
 
-# If two nodes answer each other's answers, they stop
-# after so many new sessions in quick succession.
+# If two nodes answer each other's answers, they stop after so many new sessions in quick succession.
 _RENEWALS: Final = 2
 
 
