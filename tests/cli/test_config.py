@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ def test_a_printed_configuration_has_no_mistakes(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == f"{path}: no mistakes\n"
     assert cli.main(["config", "show", str(path)]) == 0
     assert capsys.readouterr().out == path.read_text()
+    assert cli.main(["config", "show", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == tomllib.loads(path.read_text())
 
 
 def test_mistakes_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,8 +66,13 @@ def test_key_files_are_found_from_everywhere(
         (["use", "gone"], "no context 'gone'"),
         (["remove", "gone"], "no context 'gone'"),
         (["set", "a/b"], "is no name for a context"),
+        (["set", "lab", "--endpoint", "nonsense"], "'nonsense' is no endpoint: write tcp://HOST:PORT"),
+        (["set", "lab", "--endpoint", "tcp://a:1,tcp://b"], "'tcp://b' has no port"),
+        (["set", "lab", "--middleware", "tcp://a:x"], "'tcp://a:x'"),
+        (["set", "lab", "--console", "lab:8470"], "'lab:8470' is not the URL of a console"),
     ],
 )
 def test_mistakes(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["context", *words]) == 1
     assert problem in capsys.readouterr().err
+    assert not contexts_file().exists()

@@ -38,6 +38,28 @@ def test_help_is_printed_and_nonsense_refused(command: tuple[str, ...], capsys: 
     assert ": error: " in problem
 
 
+# The commands that neither list nor report: services, conversations, and orders whose outcome is one line.
+ACTING = {
+    *("serve", "mirror", "reply", "fleet agent", "mesh chat", "peer chat"),
+    *("pub", "request", "mesh whisper", "mesh shout", "keygen"),
+    *("stream create", "stream edit", "stream trim", "stream truncate", "stream delete", "stream copy"),
+    *("reader set", "reader remove", "journal export", "journal import", "journal truncate"),
+    *("context set", "context use", "context remove"),
+    *("completion bash", "completion zsh", "completion fish", "completion words"),
+}
+
+
+def test_every_command_that_lists_or_reports_has_json() -> None:
+    leaves = {
+        " ".join(name): parser
+        for name, parser in COMMANDS.items()
+        if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+    }
+    assert leaves.keys() >= ACTING
+    without = [name for name, parser in leaves.items() if "--json" not in parser._option_string_actions]
+    assert set(without) <= ACTING, "add --json to it, or name it in ACTING if it neither lists nor reports"
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5"])
 def test_a_number_of_messages_is_at_least_one(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("sub", "journal dump"):

@@ -413,6 +413,22 @@ def test_repair_restores_a_damaged_batch_from_a_copy(data: Path, capsys: pytest.
     assert log.read_bytes() == good
 
 
+def test_a_repair_reports_as_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = data.parent / "copy"
+    shutil.copytree(data, copy)
+    log = next((data / "prices").glob("*1.log"))
+    octets = bytearray(log.read_bytes())
+    octets[20] ^= 1
+    log.write_bytes(octets)
+    assert run(data, "repair", "prices", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert "is not repaired" in found["repair"][0]
+    assert len(found["damage"]) == 1
+    assert run(data, "repair", "prices", "--from", str(copy), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["repair"]), found["damage"]) == (1, [])
+
+
 def test_repair_without_damage_changes_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(data, "repair", "prices") == 0
     (only,) = lines(capsys)

@@ -39,6 +39,11 @@ def test_keygen_knows_the_keys_of_a_server(
     assert advice in capsys.readouterr().out
 
 
+def test_keygen_with_a_path_names_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["keygen", "keys/server"]) == 1
+    assert "use `zambezi keygen server --directory keys`" in capsys.readouterr().err
+
+
 def test_keygen_writes_here_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["keygen", "alice"]) == 0
@@ -62,7 +67,7 @@ def test_keygen_keeps_existing_keys_unless_forced(tmp_path: Path, capsys: pytest
 
 
 def test_a_bad_name_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["keygen", "../alice", "--directory", str(tmp_path)]) == 1
+    assert cli.main(["keygen", ".alice", "--directory", str(tmp_path)]) == 1
     errors = capsys.readouterr().err
     assert "cannot name a key" in errors
     assert errors.count("\n") == 1

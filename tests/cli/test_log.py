@@ -52,6 +52,17 @@ def test_it_stops_after_a_number_of_logs(tmp_path: Path) -> None:
         assert collect.lines == []
 
 
+def test_logs_as_json() -> None:
+    port = free_port()
+    options = ["--interface", "lo", "--beacon-port", str(port), "--count", "1", "--json"]
+    with (
+        Running("log", "collect", *options) as collect,
+        Node("ann", interface="lo", beacon_port=port, log=True),
+    ):
+        assert collect.end() == 0
+        assert json.loads(collect.lines[0])["event"] == "ENTER"
+
+
 def test_it_stops_after_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     port = str(free_port())
     assert cli.main(["log", "collect", "--interface", "lo", "--beacon-port", port, "--seconds", "0.2"]) == 0

@@ -55,6 +55,22 @@ def test_a_data_directory_is_copied_and_restored(
     assert "prices: no damage" in capsys.readouterr().out
 
 
+def test_copy_and_restore_report_as_json(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    assert run("copy", store, "prices", "--data", data, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"stream": "prices", "copied": 20}
+    restored = tmp_path / "restored"
+    for count in (20, 0):
+        assert run("restore", store, "--data", restored, "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found == {"stream": "prices", "restored": count, "repaired": [], "damage": []}
+    with Store(data) as changed:
+        changed.delete("prices")
+        append(changed.open("prices"), b"another stream of the same name")
+    assert run("copy", store, "prices", "--data", data, "--json") == 1
+    assert "incarnation" in json.loads(capsys.readouterr().out)["error"]
+
+
 def test_a_list_is_a_table_or_json(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "store"
     run("copy", store, "--data", data)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.server.test_server import config_for
 from tests.zmtp.waiting import in_loop
 from zambezi import cli
+from zambezi.cli import top
 from zambezi.cli.terminal import Console as Output
 from zambezi.cli.top import VARIABLE, Look, Screen, TopError, ask, shares, sparkline
 from zambezi.console import Console
@@ -35,6 +37,9 @@ async def test_it_shows_the_streams_of_a_server(
         command = ["top", "--once", "--console", console.url]
         assert await asyncio.to_thread(cli.main, [*command, "--token", "secret"]) == 0
         assert "prices" in capsys.readouterr().out
+        assert await asyncio.to_thread(cli.main, [*command, "--token", "secret", "--json"]) == 0
+        state = json.loads(capsys.readouterr().out)
+        assert [one["stream"] for one in state["zeps"]["streams"]] == ["prices"]
         assert await asyncio.to_thread(cli.main, command) == 1
         assert "give its token with --token" in capsys.readouterr().err
         monkeypatch.setenv(VARIABLE, "secret")
@@ -46,6 +51,26 @@ def test_a_missing_console_is_reported(capsys: pytest.CaptureFixture[str]) -> No
     assert "is zambezi serve running there?" in capsys.readouterr().err
     assert cli.main(["top", "--console", "ftp://x"]) == 1
     assert "is not the URL of a console" in capsys.readouterr().err
+
+
+def test_states_as_json_while_a_server_goes_and_comes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[dict[str, Any] | Exception] = [{"at": 1}, TopError("away"), TopError("away"), {"at": 2}]
+
+    def answer(_url: str, _token: str) -> dict[str, Any]:
+        if not answers:
+            raise KeyboardInterrupt
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(top, "ask", answer)
+    assert cli.main(["top", "--json", "--interval", "0.001"]) == 0
+    output, errors = capsys.readouterr()
+    assert [json.loads(line)["at"] for line in output.splitlines()] == [1, 2]
+    assert errors == "zambezi: warning: away\n"
 
 
 def test_a_sparkline_has_bars_in_proportion_to_its_values() -> None:
@@ -112,6 +137,20 @@ def test_it_fits_a_small_terminal_and_no_number_is_cut() -> None:
     assert "1,234,567" in busiest
     assert "117.7 MiB" in busiest
     assert "interval" in busiest
+
+
+def test_a_pipe_gets_everything_and_no_text_is_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = busy(2, 1)
+    state["problems"] = ["the disk is full: " + "x" * 500]
+    state["zeps"]["streams"][0]["held"] = "no room: " + "y" * 500
+    monkeypatch.setattr(top, "ask", lambda _url, _token: state)
+    assert cli.main(["top", "--once"]) == 0
+    output = capsys.readouterr().out
+    assert "x" * 500 in output
+    assert "y" * 500 in output
+    assert "…" not in output
 
 
 def test_a_huge_terminal_shows_all_rows() -> None:

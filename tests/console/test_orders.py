@@ -52,6 +52,12 @@ async def test_a_stream_is_created_filled_edited_trimmed_and_deleted(tmp_path: P
         assert stream.journal.last == 3
         assert (await order(browser, order="edit", id=id_of(name), settings={"sync": "never"}))[0] == 200
         assert stream.journal.policy.sync == "never"
+        keep = {"keep_seconds": "7d", "keep_bytes": "1.5G"}
+        assert (await order(browser, order="edit", id=id_of(name), settings=keep))[0] == 200
+        policy = stream.journal.policy
+        assert (policy.keep_seconds, policy.keep_bytes) == (7 * 86400, 3 << 29)
+        status, problem = await order(browser, order="edit", id=id_of(name), settings={"keep_seconds": "7 days"})
+        assert (status, problem) == (409, "'7 days' is not a time such as 90s, 10m, 12h or 7d\n")
         assert (await order(browser, order="trim", id=id_of(name), before=3))[0] == 200
         assert stream.journal.first == 3
         assert (await order(browser, order="delete", id=id_of(name)))[0] == 200

@@ -212,6 +212,10 @@ def test_every_view_says_why_the_server_is_not_ready(page: Page, shown: Shown) -
         for number in range(1, 9):
             page.keyboard.press(str(number))
             expect(page.locator("#alert")).to_contain_text("less free space than min_free")
+        page.set_viewport_size({"width": 390, "height": 700})
+        page.goto(f"{shown.url}#overview")
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        expect(page.locator("#alert")).to_be_in_viewport(ratio=1)
     finally:
         disk.wanted = wanted
     expect(page.locator("#alert")).to_be_hidden()
@@ -436,7 +440,10 @@ def test_a_stream_is_administrated_with_the_token(browser: Browser, shown: Shown
     page.keyboard.press("2")
     page.click("#stream-create")
     page.fill("#order [name=name]", "<i>new")
-    page.fill("#order [name=keep_seconds]", "3600")
+    page.fill("#order [name=keep_seconds]", "an hour")
+    page.click("#order [type=submit]")
+    expect(page.locator("#order .problem")).to_contain_text("a time such as 90s, 10m, 12h or 7d")
+    page.fill("#order [name=keep_seconds]", "60m")
     page.click("#order [type=submit]")
     page.locator("#streams-table a", has_text="<i>new").click()
     expect(page.locator("#stream-policy")).to_contain_text("1.0 h")
@@ -447,7 +454,8 @@ def test_a_stream_is_administrated_with_the_token(browser: Browser, shown: Shown
     expect(page.locator("#tail-table")).to_contain_text("hello")
     page.keyboard.press("Escape")
     page.click("[data-order=edit]")
-    page.fill("#order [name=keep_seconds]", "7200")
+    expect(page.locator("#order [name=keep_seconds]")).to_have_value("1h")
+    page.fill("#order [name=keep_seconds]", "2h")
     page.click("#order [type=submit]")
     expect(page.locator("#stream-policy")).to_contain_text("2.0 h")
     page.click("[data-order=trim]")

@@ -333,7 +333,7 @@ async def test_a_publish_that_is_cancelled_at_the_bound_has_published_nothing() 
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert stream.unconfirmed == 1
-    with pytest.raises(TimedOut, match="1 messages of 's' are not confirmed"):
+    with pytest.raises(TimedOut, match="1 message of 's' is not confirmed"):
         await client.close(0)
     assert stream.counters.unconfirmed == 1
 
@@ -507,6 +507,35 @@ async def test_a_publisher_that_waits_learns_why(
             with pytest.raises(TimedOut, match="the broker keeps them waiting: the disk is full"):
                 await stream.flush(1.0)
         await stream.flush(PATIENCE)
+
+
+@both_faces
+@in_loop
+async def test_a_publisher_that_waits_tells_why_in_the_log(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise JournalFull("the disk is full")
+
+    for face in ("asyncio", "sync"):
+        monkeypatch.setattr(f"zambezi.zeps.administration.{face}.WHY", PATIENCE)
+        monkeypatch.setattr(f"zambezi.zeps.{face}.QUIET", 0.01)
+    async with connected(tmp_path, connect=connect) as (_, client):
+        stream = client.stream("s")
+        await fill(stream, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", fail)
+            await stream.publish("k", b"1")
+            flushing = asyncio.ensure_future(stream.flush(PATIENCE))
+            await eventually(lambda: "keeps messages of s waiting: the disk is full" in caplog.text)
+            with pytest.raises(TimedOut, match=r"1 message of 's' is not confirmed.*The client was .*the disk is full"):
+                await stream.close()
+            with pytest.raises((ClientClosed, TimedOut)):
+                await flushing
+            again = client.stream("s")
+            await again.publish("k", b"1")
+            with pytest.raises(TimedOut, match=r"1 message of 's' is not confirmed.*the disk is full"):
+                await client.close(1.0)
 
 
 @both_faces

@@ -141,7 +141,7 @@ def test_every_message_has_the_time_of_its_batch_in_the_journal(
     policy = Policy(sync="never", segment=4000, batch=1000)
     with Stage(tmp_path_factory.mktemp("times"), policy=policy) as stage, pytest.MonkeyPatch.context() as patch:
         never_wait_for_the_disk(patch)
-        for name in ("WHOLE", "FILTERED"):
+        for name in ("WHOLE", "FILTERED", "FEW"):
             patch.setattr(cursors, name, draw(st.sampled_from([1, 300, 3000, 1 << 20])))
         publisher = stage.client("s")
         published: list[str] = []
@@ -187,7 +187,7 @@ def test_times_are_right_for_several_subscriptions_of_a_connection(
     policy = Policy(sync="never", segment=4000, batch=1000)
     with Stage(tmp_path_factory.mktemp("times"), policy=policy) as stage, pytest.MonkeyPatch.context() as patch:
         never_wait_for_the_disk(patch)
-        for name in ("WHOLE", "FILTERED"):
+        for name in ("WHOLE", "FILTERED", "FEW"):
             patch.setattr(cursors, name, draw(st.sampled_from([1, 300, 3000])))
         publisher = stage.client("s")
         client, plain = stage.client("s"), stage.client("s")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zambezi import __version__
 from zambezi.cli.errors import error_line
+from zambezi.cli.hints import with_hint
 from zambezi.cli.signals import Terminated, ending_in_good_order
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import ConfigError
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return _fail(*error.mistakes)
     except ZambeziError as error:
-        return _fail(str(error))
+        return _fail(with_hint(str(error)))
     except OSError as error:
         return _fail(_describe(error))
     except Exception as error:

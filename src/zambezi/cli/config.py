@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ def add_parser(subparsers: Subparsers) -> None:
     show.add_argument(
         "file", metavar="FILE", type=Path, nargs="?", help="the configuration (default: the default values)"
     )
+    show.add_argument("--json", action="store_true", help="print the keys and values as a JSON object")
     show.set_defaults(run=run_show)
 
 
@@ -88,5 +90,6 @@ def _warnings(arguments: argparse.Namespace) -> list[str]:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    print(config.show(config.read(arguments.file) if arguments.file is not None else Config()), end="")
+    shown = config.show(config.read(arguments.file) if arguments.file is not None else Config())
+    print(json.dumps(tomllib.loads(shown)) + "\n" if arguments.json else shown, end="")
     return 0

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zambezi.cli.errors import OptionsError
 from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, variable
 from zambezi.wire.text import printable
+from zambezi.zmtp import endpoint
 
 if TYPE_CHECKING:
     import argparse
@@ -78,11 +80,22 @@ def run_set(arguments: argparse.Namespace) -> int:
     for setting in ("server_key", "key"):
         if given.get(setting):
             given[setting] = str(Path(given[setting]).expanduser().absolute())
+    _check(given)
     contexts.all[arguments.name] = {setting: value for setting, value in (before | given).items() if value}
     contexts.save()
     if contexts.current != arguments.name:
         print(f"saved; use it with `zambezi context use {arguments.name}`", file=sys.stderr)
     return 0
+
+
+def _check(given: dict[str, str]) -> None:
+    """Raise an error if a setting cannot be one; an empty one removes the setting."""
+    for setting in ("endpoint", "middleware"):
+        for one in filter(None, given.get(setting, "").split(",")):
+            endpoint.parse(one.strip())
+    console = given.get("console", "")
+    if console and not console.startswith(("http://", "https://")):
+        raise OptionsError(f"{console!a} is not the URL of a console: write one such as http://127.0.0.1:8470")
 
 
 def run_use(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -272,7 +272,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return 1 if damages else 0
 
 
-def _verify(journal: Journal, advance: Callable[[int], None], *, as_json: bool) -> int:
+def _verify(
+    journal: Journal, advance: Callable[[int], None], *, as_json: bool, repair: Sequence[str] | None = None
+) -> int:
+    """Check a journal, and report what was found, after the lines of a repair; return how many places are damaged."""
     batch_count = message_count = damages = done = 0
     told: dict[str, list[str]] = {"damage": [], "note": []}
 
@@ -298,7 +301,9 @@ def _verify(journal: Journal, advance: Callable[[int], None], *, as_json: bool) 
                 tell("note", found)
     advance(done)
     if as_json:
-        say(json.dumps({"stream": journal.name, "messages": message_count, "batches": batch_count, **told}))
+        before = {} if repair is None else {"repair": list(repair)}
+        counts = {"messages": message_count, "batches": batch_count}
+        say(json.dumps({"stream": journal.name, **before, **counts, **told}))
         return damages
     verdict = f"damage in {so_many(damages, 'place')}" if damages else "no damage"
     intact = f"{so_many(message_count, 'message')} in {so_many(batch_count, 'batch', 'batches')} intact"
@@ -321,6 +326,7 @@ def _add_repair(commands: Subparsers) -> None:
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("--from", metavar="COPY", dest="copy", type=Path, help="a copy of the data directory")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
     add_data_option(parser)
     parser.set_defaults(run=run_repair)
 
@@ -328,26 +334,28 @@ def _add_repair(commands: Subparsers) -> None:
 def run_repair(arguments: argparse.Namespace) -> int:
     if not arguments.data.is_dir():
         raise JournalError(f"{arguments.data} does not exist; name the data directory with --data DIR")
+    done: list[str] = []
+
+    def tell(lines: Iterable[str]) -> None:
+        for line in lines:
+            done.append(line)
+            if not arguments.json:
+                say(printable(line))
+
     with ExitStack() as stack:
         copy = None
         if arguments.copy is not None:
             (copy,) = journals_in(stack.enter_context(Store(arguments.copy, write=False)), [arguments.stream])
             with Store(arguments.data) as store:
                 (journal,) = journals_in(store, [arguments.stream])
-                _say_all(restore_missing(journal, copy))
+                tell(restore_missing(journal, copy))
         with Store(arguments.data) as store:
             (journal,) = journals_in(store, [arguments.stream])
-            for problem in journal.problems:
-                say(printable(problem))
-            _say_all(restore(journal, copy))
+            tell(journal.problems)
+            tell(restore(journal, copy))
     with Store(arguments.data, write=False) as store:
         (journal,) = journals_in(store, [arguments.stream])
-        return 1 if _verify(journal, lambda _: None, as_json=False) else 0
-
-
-def _say_all(lines: Iterator[str]) -> None:
-    for line in lines:
-        say(printable(line))
+        return 1 if _verify(journal, lambda _: None, as_json=arguments.json, repair=done) else 0
 
 
 # dump and export
@@ -415,6 +423,7 @@ def _add_dump(commands: Subparsers) -> None:
         help="the format of each line: sequence, time, key and body (text), a JSON object (json), only the body (raw), "
         "or only the body in hexadecimal (hex) (default: text)",
     )
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     add_data_option(parser)
     parser.set_defaults(run=run_dump)
 

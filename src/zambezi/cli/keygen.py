@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zambezi.cli.errors import OptionsError
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    directory, slash, name = arguments.name.rpartition("/")
+    if slash:
+        raise OptionsError(f"NAME has no slash: use `zambezi keygen {name or 'NAME'} --directory {directory or '/'}`")
     pair = KeyPair.generate()
     public_path, secret_path = write_pair(arguments.directory, arguments.name, pair, force=arguments.force)
     print(f"wrote {secret_path} (secret: keep it on this machine)")

@@ -48,6 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
     )
     collect.add_argument("--out", metavar="FILE", type=Path, help="append the logs to FILE, as lines of JSON")
+    collect.add_argument("--json", action="store_true", help="print the logs as lines of JSON, as --out has them")
     collect.add_argument("--seconds", metavar="TIME", type=seconds, default=math.inf, help="stop after this time")
     collect.add_argument("--count", metavar="N", type=int, default=0, help="stop after this number of logs")
     collect.add_argument("--quiet", action="store_true", help="do not print the logs (useful with --out)")
@@ -63,10 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             for record in _records(node, service, deadline):
                 count += 1
+                line = json.dumps(stored(record, datetime.now(UTC)))
                 if out is not None:
-                    out.write(json.dumps(stored(record, datetime.now(UTC))).encode() + b"\n")
+                    out.write(line.encode() + b"\n")
                 if not arguments.quiet:
-                    say(line_of(record, _names(node)))
+                    say(line if arguments.json else line_of(record, _names(node)))
                 if count == arguments.count:
                     break
         except KeyboardInterrupt:

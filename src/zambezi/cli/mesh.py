@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -19,20 +18,19 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
-from rich.table import Table
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.mesh_watch import add_watch_options, run_watch
 from zambezi.cli.node import Patience, add_node_options, called, group, next_event, node_of
 from zambezi.cli.quantity import seconds
-from zambezi.cli.terminal import Console, say
+from zambezi.cli.terminal import say
 from zambezi.wire.text import printable
 from zambezi.zmtp.frames import FRAME_COST
 from zambezi.zre.bounds import MESSAGE
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leader, Leave, Shout, Silent, Whisper
+from zambezi.zre.events import Enter, Event, Exit, Join, Leader, Leave, Shout, Whisper
 from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.simulation import Plan, Progress, Report, simulate
 from zambezi.zre.sync import Node
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
 
 # Seconds. All nodes answer a first beacon at once, so after this time without a new peer the mesh is complete.
 QUIET: Final = 0.5
-REFRESH: Final = 0.5
-FOREVER: Final = math.inf
 STANDARD_INPUT: Final = 0
 
 
@@ -76,9 +72,6 @@ def _add_timeout(parser: argparse.ArgumentParser, purpose: str) -> None:
     )
 
 
-# watch
-
-
 def _add_watch(commands: Subparsers) -> None:
     parser = _command(
         commands,
@@ -88,130 +81,7 @@ def _add_watch(commands: Subparsers) -> None:
         "Show a live table of the peers, their groups and their services. If the output is not a terminal, print a "
         "line for each change. Ctrl-C ends it.",
     )
-    parser.add_argument("--seconds", metavar="TIME", type=seconds, default=FOREVER, help="stop after this time")
-    parser.add_argument(
-        "--group",
-        metavar="GROUP",
-        type=group,
-        action="append",
-        default=[],
-        help="a group to join, to see its messages (can be repeated)",
-    )
-    parser.add_argument(
-        "--contest",
-        metavar="GROUP",
-        type=group,
-        action="append",
-        default=[],
-        help="a group to join and to lead, if the members elect this node (can be repeated)",
-    )
-
-
-def run_watch(arguments: argparse.Namespace) -> int:
-    deadline = time.monotonic() + arguments.seconds
-    with node_of(arguments, arguments.group, arguments.contest) as node:
-        watch = _watch_table if sys.stdout.isatty() else _watch_lines
-        with contextlib.suppress(KeyboardInterrupt):  # the usual end of a watch
-            watch(node, deadline)
-    return 0
-
-
-def _watch_lines(node: Node, deadline: float) -> None:
-    say(f"{_clock()} watching as {printable(node.name)} at {node.endpoint}")
-    while time.monotonic() < deadline:
-        event = next_event(node, min(deadline, time.monotonic() + 3600))
-        if event is not None:
-            say(f"{_clock()} {printable(event.name)} ({event.peer.hex[:8]}) {_text_of(event)}")
-
-
-def _text_of(event: Event) -> str:
-    match event:
-        case Enter():
-            services = "".join(
-                f", {printable(name)}: {printable(value)}" for name, value in sorted(event.headers.items())
-            )
-            return f"is here at {printable(event.endpoint)}{services}"
-        case Exit():
-            return f"is gone: {printable(event.reason)}"
-        case Join():
-            return f"joined {printable(event.group)}"
-        case Leave():
-            return f"left {printable(event.group)}"
-        case Whisper():
-            return f"whispered: {printable(event.data)}"
-        case Shout():
-            return f"shouted to {printable(event.group)}: {printable(event.data)}"
-        case Leader():
-            return f"leads {printable(event.group)}" + (", and is this node" if event.is_self else "")
-        case Evasive():
-            return "is silent and got a PING"
-        case Silent():
-            return "is still silent"
-    return type(event).__name__
-
-
-def _watch_table(node: Node, deadline: float) -> None:
-    states: dict[UUID, str] = {}
-    since: dict[UUID, float] = {}
-    last = ""
-    with Live(_table(node, states, since, last), auto_refresh=False, console=Console()) as live:
-        while time.monotonic() < deadline:
-            event = next_event(node, min(deadline, time.monotonic() + REFRESH))
-            while event is not None:
-                _note(event, states, since)
-                last = f"{printable(event.name)} {_text_of(event)}"
-                event = next_event(node, 0)
-            live.update(_table(node, states, since, last), refresh=True)
-
-
-def _note(event: Event, states: dict[UUID, str], since: dict[UUID, float]) -> None:
-    match event:
-        case Enter():
-            since[event.peer] = time.monotonic()
-            states[event.peer] = "here"
-        case Exit():
-            since.pop(event.peer, None)
-            states.pop(event.peer, None)
-        case Evasive() | Silent():
-            states[event.peer] = "silent"
-        case Leader():
-            pass
-        case _:
-            states[event.peer] = "here"
-
-
-def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: str) -> Table:
-    peers = sorted(node.peers, key=lambda peer: (peer.name, peer.uuid))
-    table = Table(
-        title=f"{len(peers)} {'peer' if len(peers) == 1 else 'peers'} of {printable(node.name)} at {node.endpoint}",
-        caption=f"{printable(last)}\nCtrl-C ends this" if last else "Ctrl-C ends this",
-        title_justify="left",
-        caption_justify="left",
-    )
-    for heading in ("name", "uuid", "mailbox", "groups", "services", "state", "for"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "for" else "left")
-    now = time.monotonic()
-    for peer in peers:
-        services = "\n".join(printable(f"{name} {value}") for name, value in sorted(peer.headers.items()))
-        table.add_row(
-            printable(peer.name),
-            peer.uuid.hex[:8],
-            printable(peer.endpoint.removeprefix("tcp://")),
-            printable(", ".join(sorted(peer.groups))),
-            services,
-            states.get(peer.uuid, "here"),
-            _age(now - since.get(peer.uuid, now)),
-        )
-    return table
-
-
-def _age(passed: float) -> str:
-    whole = int(passed)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
-
-
-def _clock() -> str:
-    return time.strftime("%H:%M:%S")
+    add_watch_options(parser)
 
 
 # chat
@@ -449,7 +319,7 @@ def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience)
     """Return the time of each peer's HELLO. End when `look` finds the wanted peers and no new peer comes."""
     found: dict[UUID, float] = {}
     while True:
-        wait = time.monotonic() + QUIET if look() else FOREVER
+        wait = time.monotonic() + QUIET if look() else math.inf
         event = next_event(node, min(patience.deadline, wait))
         if event is None:
             return found

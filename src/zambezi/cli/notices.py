@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+from zambezi.cli.hints import with_hint
 from zambezi.wire.text import printable
 
 
@@ -24,7 +25,7 @@ class _Warnings(logging.Handler):
         text = record.getMessage()
         if text != self._last:
             self._last = text
-            warn(text)
+            warn(with_hint(text))
 
 
 def show_warnings() -> None:

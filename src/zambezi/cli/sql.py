@@ -67,6 +67,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the form of the output (default: table); csv and json have all rows",
         default="table",
     )
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     parser.add_argument(
         "--rows", metavar="COUNT", type=int, default=SHOWN, help=f"the rows shown of a table (default: {SHOWN})"
     )

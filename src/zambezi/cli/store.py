@@ -60,6 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
             "repeated: it goes on where it ended."
         ),
     )
+    copy.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
     copy.set_defaults(run=run_copy)
     restore = commands.add_parser(
         "restore",
@@ -69,6 +70,7 @@ def add_parser(subparsers: Subparsers) -> None:
             "damaged batches are repaired."
         ),
     )
+    restore.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
     restore.set_defaults(run=run_restore)
     for parser in (listing, verify, copy, restore):
         parser.add_argument("url", metavar="URL", help=_URL)
@@ -182,9 +184,12 @@ def run_copy(arguments: argparse.Namespace) -> int:
         for name in arguments.streams or known:
             try:
                 copied = copy_stream(store, data.open(name))
-                say(f"{printable(name)}: {so_many(copied, 'message')} copied")
+                told = {"stream": name, "copied": copied}
+                say(json.dumps(told) if arguments.json else f"{printable(name)}: {so_many(copied, 'message')} copied")
             except StoreError as problem:
                 failures += 1
+                if arguments.json:
+                    say(json.dumps({"stream": name, "error": str(problem)}))
                 print(f"zambezi: {printable(str(problem))}", file=sys.stderr)
     return 1 if failures else 0
 
@@ -195,19 +200,27 @@ def run_restore(arguments: argparse.Namespace) -> int:
     with Store(arguments.data) as data:
         for stream, _ in _streams(store, arguments):
             if (data.path / stream.place.directory).is_dir():
-                failures += _mend(store, stream, data)
+                failures += _mend(store, stream, data, as_json=arguments.json)
+                continue
+            restored = restore_stream(store, stream, data)
+            if arguments.json:
+                say(json.dumps({"stream": stream.name, "restored": restored, "repaired": [], "damage": []}))
             else:
-                restored = restore_stream(store, stream, data)
                 say(f"{printable(stream.name)}: {so_many(restored, 'message')} restored")
     return 1 if failures else 0
 
 
-def _mend(store: ObjectStore, stream: StoredStream, data: Store) -> int:
+def _mend(store: ObjectStore, stream: StoredStream, data: Store, *, as_json: bool) -> int:
     """Repair a stream that exists; return how many batches were not repaired."""
     name = printable(stream.name)
     lines = list(mend_journal(store, stream, data.open(stream.name)))
+    left = [line for line in lines if "not repaired" in line]
+    if as_json:
+        repaired = [line for line in lines if line not in left]
+        say(json.dumps({"stream": stream.name, "restored": 0, "repaired": repaired, "damage": left}))
+        return len(left)
     for line in lines:
         say(f"{name}: {printable(line)}")
     if not lines:
         say(f"{name}: no damage")
-    return sum("not repaired" in line for line in lines)
+    return len(left)

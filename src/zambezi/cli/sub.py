@@ -57,6 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the format of each line: sequence, key and body (text), a JSON object (json), only the body (raw), or "
         "only the body in hexadecimal (hex) (default: text)",
     )
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     parser.add_argument(
         "--name",
         metavar="NAME",

@@ -11,7 +11,7 @@ from rich.progress import TextColumn
 
 from zambezi.cli.errors import OptionsError
 
-WIDE: Final = 240  # columns of output that is not a terminal, so that tables are not folded
+WIDE: Final = 10_000  # columns of output that is not a terminal, so that tables are neither cut nor folded
 
 _output = threading.Lock()
 
@@ -30,7 +30,7 @@ class Console(console.Console):
 
 
 def table_console() -> Console:
-    """Return a console for tables: as wide as the terminal, or wide if a file or a program gets the output."""
+    """Return a console for tables: as wide as the terminal, or as wide as its cells if a file or a program gets it."""
     made = Console()
     return made if made.is_terminal else Console(width=max(WIDE, made.width))
 

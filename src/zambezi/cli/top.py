@@ -23,10 +23,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from zambezi.cli.notices import warn
 from zambezi.cli.quantity import seconds
 from zambezi.cli.stream_tables import size
 from zambezi.cli.surroundings import add_context_option, setting_of
-from zambezi.cli.terminal import Console
+from zambezi.cli.terminal import Console, say, table_console
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
 
@@ -73,21 +74,24 @@ def add_parser(subparsers: Subparsers) -> None:
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
     parser.add_argument("--once", action="store_true", help="show the state once, and end")
+    parser.add_argument("--json", action="store_true", help="print each state as a line of JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    console = Console()
-    screen = Screen()
+    console = table_console()
+    screen = Screen(is_whole=not console.is_terminal)
     url = arguments.console or setting_of(arguments, "console") or URL
     token = arguments.token if arguments.token is not None else setting_of(arguments, "token")
     look = Look(lambda: ask(url, token))
     state = look.first()
     if arguments.once:
-        console.print(screen.draw(state))
+        _say_state(state) if arguments.json else console.print(screen.draw(state))
         return 0
     try:
-        if console.is_terminal and not console.is_dumb_terminal:
+        if arguments.json:
+            _print_json(look, arguments.interval)
+        elif console.is_terminal and not console.is_dumb_terminal:
             _show(console, screen, look, arguments.interval)
         else:
             _print(console, screen, look, arguments.interval)
@@ -110,6 +114,23 @@ def _print(console: Console, screen: Screen, look: Look, interval: float) -> NoR
         console.file.flush()
         time.sleep(interval)
         look.again()
+
+
+def _print_json(look: Look, interval: float) -> NoReturn:
+    """Print states as JSON. While the server does not answer, standard error says so once, and nothing is printed."""
+    told = ""
+    while True:
+        if not look.trouble:
+            _say_state(look.state)
+        elif look.trouble != told:
+            warn(look.trouble)
+        told = look.trouble
+        time.sleep(interval)
+        look.again()
+
+
+def _say_state(state: dict[str, Any]) -> None:
+    say(json.dumps(state))
 
 
 class Look:
@@ -172,13 +193,13 @@ class Section:
     columns: Sequence[str]
     rows: Sequence[tuple[float, Row]]
 
-    def table(self, most: int | None) -> Table:
-        """Return the table with at most `most` rows: the busiest, in their order."""
+    def table(self, most: int | None, *, is_whole: bool = False) -> Table:
+        """Return the table with at most `most` rows: the busiest, in their order. A whole one has no cut cells."""
         rows, title = list(self.rows), self.title
         if most is not None and len(rows) > most:
             busiest = sorted(range(len(rows)), key=lambda index: -rows[index][0])[:most]
             rows, title = [rows[index] for index in sorted(busiest)], f"{title}: {most} of {len(rows):,}"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=not is_whole)
         for name in self.columns:
             table.add_column(
                 name.rstrip("#~"), justify="right" if name.endswith("#") else "left", no_wrap=not name.endswith("~")
@@ -192,9 +213,10 @@ class Section:
 
 
 class Screen:
-    """The drawing of states; it remembers the values of sparklines."""
+    """The drawing of states; it remembers the values of sparklines. A whole one is as wide as its texts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_whole: bool = False) -> None:
+        self._is_whole = is_whole
         self._rates: dict[str, deque[float]] = {}
 
     def draw(self, state: dict[str, Any], height: int | None = None, trouble: str = "") -> Group:
@@ -202,7 +224,7 @@ class Screen:
         head = _overview(state, trouble)
         sections = [section for section in self._sections(state) if section.rows]
         if height is None:
-            return Group(head, *[section.table(None) for section in sections])
+            return Group(head, *[section.table(None, is_whole=self._is_whole) for section in sections])
         rows = shares([len(section.rows) for section in sections], height - len(head.plain.splitlines()) - 1)
         return Group(head, *[section.table(most) for section, most in zip(sections, rows, strict=True) if most])
 

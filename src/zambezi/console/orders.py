@@ -3,7 +3,7 @@
 An order is a POST with a JSON object: `order` is its name, and `stream` or `id` names the stream.
 
     publish   key, body
-    create    settings: those of `Client.create`, such as {"keep_seconds": 3600}
+    create    settings: those of `Client.create`, such as {"keep_seconds": 3600}, or "1h"
     edit      settings; null is the default
     trim      before: the first sequence that stays
     delete
@@ -15,13 +15,14 @@ is `console`. The broker itself refuses orders about the server's own streams. T
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
 from zambezi.console.guard import Guard
 from zambezi.errors import ZambeziError
+from zambezi.server.config.quantity import octets, seconds
 from zambezi.server.state import name_of
 from zambezi.wire.text import printable
 from zambezi.zeps.asyncio import Client
@@ -35,6 +36,9 @@ USER: Final = "console"
 PATIENCE: Final = 8.0  # seconds; the door ends a request after 10
 # The action of the rules that each order needs.
 ACTIONS: Final = {"publish": "publish", "create": "create", "edit": "edit", "trim": "delete", "delete": "delete"}
+
+# Settings that the page sends as people write them.
+QUANTITIES: Final[Mapping[str, Callable[[str], float]]] = {"keep_seconds": seconds, "keep_bytes": octets}
 
 
 def allowed_orders(server: Server, stream: str) -> list[str]:
@@ -69,7 +73,8 @@ class Orders:
             await self._execute(order, stream, given)
         except (ZambeziError, ValueError, TypeError) as error:
             raise web.HTTPConflict(text=f"{error}\n") from None
-        _log.info("the console at %s: %s stream %s", request.remote, order, printable(stream))
+        fields = {"address": request.remote, "order": order, "stream": stream}
+        _log.info("the console at %s: %s stream %s", request.remote, order, printable(stream), extra=fields)
         return web.Response(text="ok\n")
 
     def _stream(self, given: Mapping[str, Any]) -> str:
@@ -113,7 +118,13 @@ def _settings(given: Mapping[str, Any]) -> Any:
     value = given.get("settings", {})
     if not isinstance(value, dict) or {"stream", "timeout"} & value.keys():
         raise web.HTTPBadRequest(text="settings must be an object with the settings of a stream.\n")
-    return value
+    return {name: _quantity(name, one) for name, one in value.items()}
+
+
+def _quantity(name: str, value: Any) -> Any:
+    """Return a setting; a time such as "7d" or a size such as "10G" as a number, read as the command line reads it."""
+    read = QUANTITIES.get(name)
+    return read(value) if read is not None and isinstance(value, str) else value
 
 
 def _sequence(given: Mapping[str, Any]) -> int:

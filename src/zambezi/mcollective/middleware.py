@@ -42,7 +42,7 @@ from zambezi.zmtp.identities import Identities
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
-from zambezi.zmtp.refusals import RefusalLog
+from zambezi.zmtp.refusals import RefusalLog, writer
 from zambezi.zmtp.security import Null
 from zambezi.zmtp.transport import CHANCE, Transport
 
@@ -97,8 +97,8 @@ class MiddlewareShell:
         self._relief = Alarm(reactor, self._relieve)
         self._alarm = Alarm(reactor, self._tick)
         self._missed = MissedLog(reactor, partial(_log.warning, "%s"))
-        self._warnings = RefusalLog(reactor, partial(_log.warning, "%s"))
-        self._departures = RefusalLog(reactor, partial(_log.info, "%s"))
+        self._warnings = RefusalLog(reactor, writer(_log.warning))
+        self._departures = RefusalLog(reactor, writer(_log.info))
         self._pumping = False
         self._warned = False
         self._upkeep = Alarm(reactor, self._keep_up)
@@ -328,17 +328,22 @@ class MiddlewareShell:
 
     def _tell(self, output: Happened) -> None:
         event, session = output.event, output.session
+        fields = {"client": quoted(session.identity), "user": session.user, "address": session.address}
         # All of these are counted; if there are many, they are logged in sum.
         if isinstance(event, SlowSubscriber):
-            self._warnings.add(f"{_name(session)} does not read, and misses messages, first of {quoted(event.topic)}")
+            told = f"{_name(session)} does not read, and misses messages, first of {quoted(event.topic)}"
+            self._warnings.add(told, **fields, topic=quoted(event.topic))
         elif isinstance(event, CaughtUp):
-            self._warnings.add(f"{_name(session)} reads again; it missed {event.missed} messages")
+            told = f"{_name(session)} reads again; it missed {event.missed} messages"
+            self._warnings.add(told, **fields, missed=event.missed)
         elif isinstance(event, CommandDenied):
             who, where = session.user or "an anonymous client", session.address or quoted(session.identity)
-            self._warnings.add(f"{who} ({where}) may not {event.verb} {quoted(event.topic)}")
+            told = f"{who} ({where}) may not {event.verb} {quoted(event.topic)}"
+            self._warnings.add(told, **fields, action=event.verb, topic=quoted(event.topic))
         elif isinstance(event, ClientGone):
             missed = f"; it missed {session.missed} messages" if session.missed else ""
-            self._departures.add(f"{_name(session)} is gone: {event.reason}{missed}")
+            told = f"{_name(session)} is gone: {event.reason}{missed}"
+            self._departures.add(told, **fields, reason=event.reason, missed=session.missed)
         self.transport.tell(replace(event, endpoint=_peer(session).endpoint))
 
     def queues(self) -> list[tuple[str, int, int]]:

@@ -28,7 +28,8 @@ from zambezi.server.logs import LogJournal
 from zambezi.server.mirrors import ServerMirror, mirrors_of
 from zambezi.server.process import DiskSpace, LoopLag, SyncLatency, raise_descriptor_limit
 from zambezi.server.rules import Rules
-from zambezi.server.watch import Watch
+from zambezi.server.watch import Fields, Watch
+from zambezi.zeps.about import about
 from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.service import BrokerService
@@ -257,14 +258,20 @@ class Server:
         """The reasons why a service cannot do its work now; empty if all services can."""
         if self.broker is None:
             return []
-        held = [
-            f"stream {stream.name}: {(stream.held or stream.journal.failed).removeprefix(f'stream {stream.name!a}: ')}"
+        return [*self.disk.problems, *self._held(), *self.broker.problems]
+
+    def _held(self) -> dict[str, Fields]:
+        """Return the streams that cannot be written now: the problem, and its fields for the log."""
+        if self.broker is None:
+            return {}
+        held = {
+            stream.name: (stream.held or stream.journal.failed).removeprefix(f"stream {stream.name!a}: ")
             for stream in self.broker.engine.streams
             if stream.held or stream.journal.failed
-        ]
-        return [*self.disk.problems, *held, *self.broker.problems]
+        }
+        return {f"stream {name}: {reason}": about(name, reason) for name, reason in held.items()}
 
-    def _look(self) -> list[str]:
+    def _look(self) -> dict[str, Fields]:
         """Measure the disk, and return the troubles for the log: services that cannot do their work, and ignored keys.
 
         `Watch` calls this once per second.
@@ -273,7 +280,8 @@ class Server:
             self.sync_latency.update(self.broker.syncs.count, self.broker.syncs.seconds)
             self.disk.measure()
         behind = [mirror.trouble for mirror in self.mirrors if mirror.trouble]
-        return [*self.problems, *behind, *(self.keys.problems if self.keys is not None else [])]
+        others = [*self.problems, *behind, *(self.keys.problems if self.keys is not None else [])]
+        return {**{one: {} for one in others}, **self._held()}
 
     @property
     def local_zeps(self) -> str | None:

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from zambezi.errors import described
 
 _log: Final = logging.getLogger("zambezi.server")
 
 EVERY: Final = 1.0  # seconds
 
+Fields: TypeAlias = Mapping[str, str]
+
 
 class Watch:
-    """A watch over troubles, each a text: it logs those that begin and those that end.
+    """A watch over troubles: it logs those that begin and those that end.
 
-    >>> watch = Watch(list)
-    >>> watch.compare(["no room"]), watch.compare(["no room"]), watch.compare([])
-    ((['no room'], []), ([], []), ([], ['no room']))
+    A trouble is a text, and fields for the log such as the stream.
     """
 
-    def __init__(self, troubles: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, troubles: Callable[[], Mapping[str, Fields]]) -> None:
         self._troubles = troubles
-        self._known: dict[str, None] = {}
-
-    def compare(self, troubles: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return the troubles that began since the last call, and those that ended."""
-        now = dict.fromkeys(troubles)
-        before, self._known = self._known, now
-        return [one for one in now if one not in before], [one for one in before if one not in now]
+        self._known: Mapping[str, Fields] = {}
 
     def look(self) -> None:
         """Log the changes since the last look. A look that fails is a trouble like the others: the watch goes on."""
         try:
-            troubles = list(self._troubles())
+            troubles = dict(self._troubles())
         except Exception as error:
-            troubles = [f"the server cannot look for troubles: {error!r}"]
-        begun, ended = self.compare(troubles)
-        for trouble in begun:
-            _log.warning("%s", trouble)
-        for trouble in ended:
-            _log.info("resolved: %s", trouble)
+            troubles = {f"the server cannot look for troubles: {described(error)}": {}}
+        before, self._known = self._known, troubles
+        for trouble, fields in troubles.items():
+            if trouble not in before:
+                _log.warning("%s", trouble, extra={"problem": trouble, "state": "begun", **fields})
+        for trouble, fields in before.items():
+            if trouble not in troubles:
+                _log.info("resolved: %s", trouble, extra={"problem": trouble, "state": "resolved", **fields})
 
     async def run(self) -> None:
         """Look once per second, until cancelled."""

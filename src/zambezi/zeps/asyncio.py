@@ -21,6 +21,7 @@ returns it, and a message is published when the call has returned.
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -53,7 +54,7 @@ from zambezi.zeps.client.arguments import (
     unconfirmed_text,
 )
 from zambezi.zeps.client.batch import Message, MessageBatch
-from zambezi.zeps.client.connection import BrokerConnection
+from zambezi.zeps.client.connection import QUIET, BrokerConnection
 from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.member_connection import MemberConnection
 from zambezi.zeps.client.named_connection import NamedConnection
@@ -72,6 +73,7 @@ from zambezi.zmtp.face import go_on
 
 __all__ = ["Client", "Stream", "Subscription"]
 
+_log: Final = logging.getLogger("zambezi.zeps")
 _DEFAULT: Final = "default"
 T = TypeVar("T")
 
@@ -228,6 +230,7 @@ class Stream:
         self._connection: PublisherConnection | None = None
         self._turns = 0
         self._requester: Requester | None = None
+        self._held = ""  # why the broker kept messages waiting, when it was asked last
         self._closed = False
 
     # Publishing
@@ -289,16 +292,38 @@ class Stream:
         await self._until(attempt, timeout, f"not all messages of {self.name!r} were confirmed")
 
     async def _until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
-        """Wait for room or for a confirmation. If there is none in time, ask the broker why: its disk can be full."""
+        """Wait for room or for a confirmation. If there is none soon, ask the broker why: its disk can be full."""
+        left, began = timeout, time.monotonic()
+        if timeout is None or timeout > QUIET:
+            confirmed = self._engine.counters.confirmed
+            try:
+                return await self._waiter.until(attempt, QUIET, what)
+            except TimedOut:
+                if confirmed == self._engine.counters.confirmed:
+                    await self._warn()
+            left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         try:
-            return await self._waiter.until(attempt, timeout, what)
-        except TimedOut as error:
-            connection = self._connection
-            can_ask = connection is not None and connection.granted and timeout is not None and timeout >= WORTH_ASKING
-            held = await self._client._why_held(self.name) if can_ask else ""
-            if held:
-                raise TimedOut(f"{error}; the broker keeps them waiting: {held}") from None
-            raise
+            return await self._waiter.until(attempt, left, what)
+        except TimedOut:
+            problem = self._waiter.failure(what, timeout)
+            held = await self._ask_why() if timeout is not None and timeout >= WORTH_ASKING else ""
+            raise TimedOut(f"{problem}; the broker keeps them waiting: {held}" if held else problem) from None
+
+    async def _warn(self) -> None:
+        """Log why messages wait, so that no program waits in silence. A connection without a broker does so itself."""
+        if held := await self._ask_why():
+            _log.warning("the broker keeps messages of %s waiting: %s", self.name, held)
+        elif self._connection is not None and self._connection.granted:
+            _log.warning(
+                "the broker confirms no messages of %s now: this client is %s", self.name, self._connection.state
+            )
+
+    async def _ask_why(self) -> str:
+        """Ask the broker why it keeps messages waiting; return "" if it does not, or does not answer."""
+        connection = self._connection
+        is_there = connection is not None and connection.granted
+        self._held = await self._client._why_held(self.name) if is_there else ""
+        return self._held
 
     async def resumed(self, timeout: float | None = None) -> int:
         """Return how many messages the stream had of this publisher before this program began to publish.
@@ -471,7 +496,7 @@ class Stream:
         finally:
             await _close_connection(self._waiter, connection, 1.0 if connection.granted else 0)
         if (left := self._engine.counters.unconfirmed) and not connection.is_known_to_be_refused:
-            raise TimedOut(unconfirmed_text(self.name, left, state))
+            raise TimedOut(unconfirmed_text(self.name, left, state, self._held))
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -35,7 +35,8 @@ from zambezi.zeps.layout import (
     SHORT,
     frame_header,
 )
-from zambezi.zmtp.runs import Run, cut_rows, find_run
+from zambezi.zeps.rows import Rows, find_rows, pick_rows
+from zambezi.zmtp.runs import Run, cut_rows
 
 _TABLE: Final = 16  # a table with fewer rows is not worth the check
 _MANY: Final = 4  # if one of so many rows is selected, it is faster to cut all of them,
@@ -61,7 +62,7 @@ class Block:
     that was compacted, has some of them.
     """
 
-    __slots__ = ("_bodies", "_crcs", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
+    __slots__ = ("_bodies", "_crcs", "_parsed", "_rows", "_stride", "count", "credit", "first", "last", "octets")
 
     def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int, stride: int = 0) -> None:
         self.first = first
@@ -71,6 +72,7 @@ class Block:
         self.credit = credit  # the cost of delivering it: its bytes without the frame headers (ZEP-03)
         self._stride = stride  # the distance between two messages, if it is known to be the same for all
         self._parsed: tuple[Sequence[int], list[bytes]] | None = None
+        self._rows: tuple[Rows | None] | None = None
         self._bodies: list[bytes] | None = None
         self._crcs: dict[tuple[int, int], int] | None = None
 
@@ -86,9 +88,17 @@ class Block:
     @property
     def starts(self) -> Sequence[int]:
         """The offset of each message, and last of all the end of the block. For messages of one size it is a range."""
-        if self._stride:
-            return range(0, len(self.octets) + 1, self._stride)
-        return self._starts_and_keys()[0]
+        stride = self._stride
+        if not stride and (rows := self.rows) is not None:
+            stride = rows.stride
+        return range(0, len(self.octets) + 1, stride) if stride else self._starts_and_keys()[0]
+
+    @property
+    def rows(self) -> Rows | None:
+        """The messages as rows of a table, if there are many of one size and their keys have one length."""
+        if self._rows is None:
+            self._rows = (find_rows(self.octets, self.count),)
+        return self._rows[0]
 
     @property
     def sequences(self) -> Sequence[int]:
@@ -140,6 +150,16 @@ class Block:
         heads = SHORT * len(chosen) + (LONG - SHORT) * sum([piece[0] == LONG_FLAG for piece in chosen])
         return Block(self.first, self.last, len(chosen), picked, len(picked) - heads)
 
+    def pick(self, mask: bytes) -> Block:
+        """Return a block of the messages whose byte in a mask is 1. For few of many messages, `select` is faster."""
+        starts = self.starts
+        count = mask.count(1)
+        if not isinstance(starts, range):
+            return self.select(list(compress(range(len(mask)), mask)))
+        picked = pick_rows(self.octets, starts.step, mask)
+        heads = count * (LONG if self.octets[0] == LONG_FLAG else SHORT)
+        return Block(self.first, self.last, count, picked, len(picked) - heads, starts.step)
+
     def head(self, count: int) -> Block:
         """Return a block of the first messages, which ends before the next one: not of all."""
         return self._part(0, count, self.sequences[count] - 1)
@@ -166,6 +186,8 @@ class Block:
             if self.count == 1:
                 key = (LONG if octets[0] else SHORT) + DELIVER_KEY
                 self._parsed = (0, len(octets)), [octets[key : key + octets[key - 1]]]
+            elif (rows := self.rows) is not None:
+                self._parsed = range(0, len(octets) + 1, rows.stride), rows.keys()
             else:
                 self._parsed = starts_and_keys(octets)
         return self._parsed
@@ -340,13 +362,6 @@ def starts_and_keys(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
     The bytes must be a valid block: bytes that may be damaged are parsed by `message_at`.
     """
     end = len(octets)
-    if not end:
-        return [0], []
-    run = find_run(octets, 0, end)
-    if run is not None and run.octets == end and run.has(0, DELIVER):
-        length = run.first(DELIVER_KEY - 1, DELIVER_KEY)
-        if run.has(DELIVER_KEY - 1, length):
-            return range(0, end + 1, end // run.count), run.cut(DELIVER_KEY, DELIVER_KEY + length[0])
     found = []
     keys = []
     position = 0

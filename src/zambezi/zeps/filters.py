@@ -13,12 +13,14 @@ from typing import Final, Generic, TypeVar
 
 from zambezi.wire.text import as_text
 from zambezi.zeps.answers import Answers, Memory
+from zambezi.zeps.block import Block
 from zambezi.zeps.errors import PatternError
 from zambezi.zeps.matchers import Matchers, Pattern
 from zambezi.zmtp.subscriptions import Subscriptions
 
 _OF_FILTER: Final = 1 << 20  # bytes of a filter's cache, about: each SUBSCRIBE can have a filter
 _OF_TABLE: Final = 1 << 24  # bytes of a table's cache
+_COLUMNS: Final = 32  # bytes of keys that are compared as columns, and not key by key
 _MEMBER: Final = 8  # bytes of a reference to a member
 HEAVIEST: Final = 5000  # the weight of all patterns of a filter: under a millisecond for the longest key
 
@@ -47,7 +49,7 @@ class Filter:
     client can have many, and each object of Python's own is work for the garbage collector.
     """
 
-    __slots__ = ("_exact", "_others", "_prefixes", "_seen", "everything", "patterns", "weight")
+    __slots__ = ("_exact", "_is_short", "_others", "_prefixes", "_seen", "everything", "patterns", "weight")
 
     def __init__(self, patterns: Iterable[str], matchers: Matchers) -> None:
         self.patterns = frozenset(patterns)
@@ -62,6 +64,8 @@ class Filter:
                 f"the patterns of this connection are {self.weight} steps of a program together, and the limit is "
                 f"{HEAVIEST}: use simpler patterns, or several connections"
             )
+        short = sum(map(len, self._prefixes)) + sum(map(len, self._exact)) <= _COLUMNS
+        self._is_short = short and not self._others  # the bytes of all keys are compared, a column at a time
         self._seen = _Seen(self._matches, matchers.memory)
 
     @property
@@ -81,6 +85,13 @@ class Filter:
     def matching(self, keys: Sequence[bytes]) -> list[int]:
         """Return the indices of the keys that match. Much faster for each key than one call for each."""
         return list(compress(range(len(keys)), map(self._seen.__getitem__, keys)))
+
+    def mask(self, block: Block) -> bytes:
+        """Return a byte for each message of a block: 1 if its key matches, 0 if not."""
+        rows = block.rows if self._is_short else None
+        if rows is not None:
+            return rows.mask(self._prefixes, self._exact)
+        return bytes(map(self._seen.__getitem__, block.keys))
 
     def _matches(self, key: bytes) -> bool:
         return (

@@ -109,7 +109,11 @@ class Waiter:
                 timer.cancel()
             if self._futures and self._more is not None and self._more():
                 self.wake_one()
-        raise self._timed_out(failure(what, timeout, self.state))
+        raise self._timed_out(self.failure(what, timeout))
+
+    def failure(self, what: str, timeout: float | None) -> str:
+        """Return the text of the error of a timeout."""
+        return failure(what, timeout, self.state)
 
     async def _wait(self, call: _Call) -> None:
         future = call.future = asyncio.Future(loop=self._loop)

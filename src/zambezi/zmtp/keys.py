@@ -209,7 +209,7 @@ def _check_name(name: str, directory: Path) -> None:
     elif name.startswith("."):
         problem = "it begins with a dot"
     elif "/" in name or "\\" in name:
-        problem = "it contains a slash; pass the directory as the directory argument"
+        problem = "it contains a slash; name the directory apart from it"
     elif not name.isprintable():
         problem = "it contains characters that cannot be printed"
     else:

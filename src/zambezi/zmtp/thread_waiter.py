@@ -122,7 +122,7 @@ class Waiter:
                         left = deadline - time.monotonic()
                         if left <= 0:
                             if glanced or not watch.glance():
-                                raise self._timed_out(failure(what, timeout, self.state))
+                                raise self._timed_out(self.failure(what, timeout))
                             glanced = True
                             continue
                     if leads or (leads := watch.lead(self)):
@@ -141,6 +141,10 @@ class Waiter:
                         raise
                 if self.waiting and self._more is not None and self._more():
                     self._changed.notify()
+
+    def failure(self, what: str, timeout: float | None) -> str:
+        """Return the text of the error of a timeout."""
+        return failure(what, timeout, self.state)
 
     def wake(self) -> None:
         """Have all waiting callers try again. The caller holds the lock."""

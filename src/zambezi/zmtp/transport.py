@@ -22,9 +22,9 @@ import random
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+from zambezi.wire.text import printable
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.commands import application_properties
 from zambezi.zmtp.connection import Connection, Ready, Subscription
@@ -49,7 +49,7 @@ from zambezi.zmtp.memory import MemoryLink, MemoryListener
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor, Timer
-from zambezi.zmtp.refusals import KeyLog, RefusalLog
+from zambezi.zmtp.refusals import KeyLog, RefusalLog, writer
 from zambezi.zmtp.security import Security
 from zambezi.zmtp.stream import Farewell, StreamLink
 
@@ -127,6 +127,7 @@ class Transport:
         self.eager = eager
         self.slack = slack
         self.counters = counters or Counters()
+        self.threaded = reactor.threaded
         self.send_messages = options.send_bound.messages
         self.send_bytes = options.send_bound.octets
         self.closing = False
@@ -221,24 +222,28 @@ class Transport:
         """Pass an event to the log and to `on_event`. Events carry no secrets."""
         if isinstance(event, KeyRefused):
             if self._refused_keys is None:
-                self._refused_keys = KeyLog(self.reactor, partial(_log.info, "%s"))
-            self._refused_keys.add(event.key, f"a peer at {event.address} is refused: {event.reason}")
+                self._refused_keys = KeyLog(self.reactor, writer(_log.info))
+            told = f"a peer at {event.address} is refused: {event.reason}"
+            self._refused_keys.add(event.key, told, **_fields(event))
         elif isinstance(event, HandshakeFailed | Refused):
-            self.log_refusal(str(event))
-        else:
-            _log.debug("%s", event)
+            self.log_refusal(str(event), **_fields(event))
+        elif _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s", event, extra=_fields(event))
         self.on_event(event)
 
-    def log_refusal(self, text: str) -> None:
-        """Log that a peer was refused or closed: at once, or in sum if there are many."""
+    def log_refusal(self, text: str, **fields: object) -> None:
+        """Log that a peer was refused or closed: at once, or in sum if there are many. The fields are for programs."""
         if self._refusals is None:
-            self._refusals = RefusalLog(self.reactor, partial(_log.info, "%s"))
-        self._refusals.add(text)
+            self._refusals = RefusalLog(self.reactor, writer(_log.info))
+        self._refusals.add(text, **fields)
 
     def cut_off(self, peer: Peer, reason: str) -> None:
         """Close the connection of a peer that exceeded a bound; count and log that."""
         self.counters.cut_off += 1
-        self.log_refusal(f"{peer!r} is cut off: {reason}")
+        who = f" {printable(peer.identity)}" if peer.identity else ""
+        where = f" at {peer.address}" if peer.address else ""
+        told = f"{peer.endpoint}: the peer{who}{where} is cut off: {reason}"
+        self.log_refusal(told, endpoint=peer.endpoint, address=peer.address, reason=reason)
         peer.abort(reason)
 
     def apply_policy(self, what: str) -> bool:
@@ -490,6 +495,11 @@ class Transport:
         if peer in self._leaving:
             self._end(peer)
         self.settle()
+
+
+def _fields(event: SocketEvent) -> dict[str, object]:
+    """Return the fields of an event for the log: those of endpoint, address and reason that it has."""
+    return {name: getattr(event, name) for name in ("endpoint", "address", "reason") if hasattr(event, name)}
 
 
 def _nothing(*_: object) -> None:

@@ -263,14 +263,14 @@ def test_a_run_that_another_one_overtakes_ends_with_its_name(
 ) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write(data, "readings", numbered(30))
-    real = frames.write_frame
+    real = frames.added_files
 
     def slowly(*arguments: Any) -> Any:
         added = real(*arguments)
         archive(data, out)
         return added
 
-    monkeypatch.setattr(batches, "write_frame", slowly)
+    monkeypatch.setattr(batches, "added_files", slowly)
     assert main([*RUN, "archive", "--path", str(data), "--out", str(out)]) == 1
     told = capsys.readouterr().err
     assert (
@@ -342,6 +342,9 @@ def test_compacting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "compact", str(out)]) == 0
     assert capsys.readouterr().out.replace("\n", "").endswith("3 files became 1; 0 old files were removed")
     assert DeltaReader(str(out)).sequences() == {"readings": Counter(range(1, 31))}
+    assert main(["pipeline", "compact", str(out), "--json"]) == 0
+    counts = {"merged": 0, "written": 0, "removed": 0}
+    assert json.loads(capsys.readouterr().out) == {"table": str(out), **counts}
     assert main(["pipeline", "compact", str(tmp_path / "nothing")]) == 1
     assert "there is no Delta table in" in capsys.readouterr().err
     assert main(["pipeline", "compact", str(out), "--keep", "1h"]) == 1

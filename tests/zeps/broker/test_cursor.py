@@ -1,5 +1,6 @@
 """zambezi.zeps.broker.cursor: the two gears, several subscriptions as one flow, and retention."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,8 +13,9 @@ from tests.effort import cases
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
+from zambezi.zeps.broker.group_source import GroupSource
 from zambezi.zeps.broker.turns import keys_in_slice
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Policy, Span
 from zambezi.zeps.matchers import Matchers
@@ -198,6 +200,57 @@ def test_a_damaged_journal_is_an_invalid(stage: Stage, monkeypatch: pytest.Monke
     client.subscribe("k")
     assert client.said == ["AttachOk", "SubscribeOk", "Invalid", "Detach"]
     assert "the log is damaged" in client.reasons[0]
+
+
+# Damage
+
+
+def cut_segment(tmp_path: Path, behind: str) -> Stage:
+    """Return a broker whose stream has lost messages from the middle: a closed log is shorter than its index."""
+    policy = Policy(sync="never", segment=500, batch=100)
+    with Stage(tmp_path, policy=policy) as stage:
+        publisher = stage.client("prices")
+        for _ in range(12):
+            publisher.publish("k", b"x" * 100)
+        second = stage.stream("prices").journal.segments[1]
+        assert (second.first, second.last) == (5, 8)
+    os.truncate(f"{second.path}.log", second.size // 2)
+    return Stage(tmp_path, policy=policy, behind=behind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pattern", ["", "k"])
+def test_a_subscriber_gets_the_messages_before_missing_ones_and_then_the_reason(tmp_path: Path, pattern: str) -> None:
+    with cut_segment(tmp_path, "invalid") as stage:
+        client = stage.client("prices", credit=PLENTY)
+        client.subscribe(pattern)
+        assert client.sequences == [1, 2, 3, 4, 5, 6]
+        assert client.said[-1] == "Invalid"
+        assert "messages 7 to 8 are missing, because the journal is damaged" in client.reasons[0]
+        client.subscribe(pattern, 8)
+        assert client.sequences == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12]
+        (gap,) = stage.stream("prices").journal.gaps
+        assert "sequences 7 to 8 are missing" in gap
+
+
+@pytest.mark.parametrize("pattern", ["", "k"])
+def test_a_subscriber_can_go_on_after_missing_messages(tmp_path: Path, pattern: str) -> None:
+    with cut_segment(tmp_path, "oldest") as stage:
+        client = stage.client("prices", credit=PLENTY)
+        client.subscribe(pattern)
+        assert client.sequences == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12]
+        assert cursor_of(client).skipped == 2
+        assert "Invalid" not in client.said
+
+
+def test_a_group_is_told_about_missing_messages(tmp_path: Path) -> None:
+    with cut_segment(tmp_path, "invalid") as stage:
+        lane = GroupSource(stage.stream("prices"), "").reader(6)
+        with pytest.raises(OutOfRange, match="messages 7 to 8 are missing") as raised:
+            lane.read(1)
+        lane.position = raised.value.oldest - 1
+        block = lane.read(1)
+        assert block is not None
+        assert block.first == 9
 
 
 # Retention
@@ -385,7 +438,7 @@ def test_each_message_that_is_due_comes_once(tmp_path_factory: pytest.TempPathFa
         pytest.MonkeyPatch.context() as patch,
     ):
         never_wait_for_the_disk(patch)
-        for name in ("WHOLE", "FILTERED"):
+        for name in ("WHOLE", "FILTERED", "FEW", "MESSAGES"):
             patch.setattr(cursors, name, draw(st.sampled_from([1, 300, 3000])))
         publisher = stage.client("prices")
         client = stage.client("prices", room=draw(st.sampled_from([1, 100, PLENTY])))

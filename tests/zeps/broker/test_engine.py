@@ -18,6 +18,7 @@ from zambezi.zeps.broker import engine as engines
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Journal, Policy
+from zambezi.zeps.journal.reserve import RESERVE
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import LATEST, TIME, Attach, Deliver, Ping, Publish, Subscribe
 
@@ -45,6 +46,13 @@ def test_a_restart_keeps_streams_sequences_and_messages(tmp_path: Path) -> None:
             late = stage.client(name, credit=PLENTY)
             late.subscribe_since(1_700_000_000 + (11 if name == "prices" else 41))
             assert late.sequences == list(range(11, 32))
+
+
+def test_the_reserve_of_a_disk_that_was_full_is_made_again(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        (tmp_path / RESERVE).unlink()
+        stage.tick()
+        assert (tmp_path / RESERVE).exists()
 
 
 def test_many_streams_are_looked_after_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +291,7 @@ def test_each_subscriber_sees_its_subset_in_order(
     policy = Policy(sync="never", segment=draw(st.sampled_from([500, 5000, 1 << 20])), batch=1000)
     with pytest.MonkeyPatch.context() as patch:
         never_wait_for_the_disk(patch)
-        for name in ("WHOLE", "FILTERED"):
+        for name in ("WHOLE", "FILTERED", "FEW"):
             patch.setattr(cursors, name, draw(st.sampled_from([1, 200, 1 << 18])))
         patch.setattr(cursors, "SCANS", draw(st.sampled_from([1, 16])))
         model = _act(data, Stage(path, policy=policy))

@@ -99,6 +99,16 @@ def test_latest_is_a_place_to_come_back_to() -> None:
     assert said(subscriber)[0] == Subscribe("", 100)
 
 
+def test_messages_that_are_missing_inside_a_batch_are_counted() -> None:
+    subscriber = begun()
+    deliver(subscriber, frames(1, 2, 5, 6))
+    deliver(subscriber, frames(5, 6, 9))
+    assert subscriber.counters.missed == 4
+    filtered = begun(pattern="k")
+    deliver(filtered, frames(1, 2, 5, 6))
+    assert filtered.counters.missed == 0
+
+
 def test_messages_removed_by_retention_are_counted() -> None:
     subscriber = begun()
     deliver(subscriber, frames(1, 2))

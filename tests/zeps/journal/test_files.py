@@ -116,7 +116,7 @@ def test_an_open_data_directory_is_made_private_once(tmp_path: Path, caplog: pyt
     (data / "link").symlink_to("/etc")
     with Store(data):
         pass
-    assert "other users could read 6 files and directories" in caplog.text
+    assert "other users could read 7 files and directories" in caplog.text
     (data / "link").unlink()
     assert modes(data) == {(True, 0o700), (False, 0o600)}
     caplog.clear()

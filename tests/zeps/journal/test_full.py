@@ -275,6 +275,7 @@ def test_a_full_file_system(tmp_path: Path) -> None:
 
 
 FILLING = """
+import os
 import sys
 from pathlib import Path
 from zambezi.zeps.errors import JournalFull
@@ -296,7 +297,10 @@ with Store(sys.argv[1], policy=Policy(segment=40_000)) as store:
         return journal.last
 
     def check():
-        reader = journal.reader(0)
+        check_from(0)
+
+    def check_from(position):
+        reader = journal.reader(position)
         while (span := reader.peek(65536)) is not None:
             made = span.read()
             assert len(made.starts) == span.count + 1
@@ -311,9 +315,23 @@ with Store(sys.argv[1], policy=Policy(segment=40_000)) as store:
     after = fill()
     assert after > before + 50
     check()
+
+    # An operator makes room: nothing is free, and the only segment to trim is the one that is being written.
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+    assert os.statvfs(sys.argv[1]).f_bavail == 0
+    journal.trim(after + 1)
+    assert journal.first == after + 1 and len(journal.segments) == 1, journal.segments
+    assert fill() > after + 50
+    after = journal.last
+    check_from(journal.first - 1)
 with Store(sys.argv[1]) as store:
     journal = store.open("a")
     assert journal.last == after and journal.problems == [], journal.problems
-    check()
+    check_from(journal.first - 1)
 print("full, and on again")
 """

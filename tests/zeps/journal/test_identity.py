@@ -14,6 +14,7 @@ from zambezi.zeps.journal.identity import (
     DamagedIdentity,
     Identity,
     Mark,
+    advance_mark,
     boot_id,
     mark_failed,
     read_identity,
@@ -77,8 +78,10 @@ def test_the_mark(tmp_path: Path) -> None:
     assert read_mark(tmp_path) is None
     write_mark(tmp_path, 7)
     assert read_mark(tmp_path) == Mark(boot_id(), 7)
-    mark_failed(tmp_path)
-    assert read_mark(tmp_path) == Mark(FAILED)
+    advance_mark(tmp_path, 9)
+    assert read_mark(tmp_path) == Mark(boot_id(), 9)
+    mark_failed(tmp_path, 8)
+    assert read_mark(tmp_path) == Mark(FAILED, 8)
     remove_mark(tmp_path)
     remove_mark(tmp_path)
     assert read_mark(tmp_path) is None

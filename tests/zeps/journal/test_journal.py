@@ -203,7 +203,9 @@ def test_a_new_segment_syncs_its_directory(journal: Journal, monkeypatch: pytest
     journal.sync()
     append(journal, b"c")
     journal.sync()
-    assert synced == [journal.directory.stat().st_ino]
+    mark = (journal.directory / MARK).stat().st_ino
+    directory = journal.directory.stat().st_ino
+    assert synced == [directory, mark, directory]  # its name, and then a mark that tells of it
 
 
 def test_append_and_sync_at_the_same_time(store: Store) -> None:
@@ -251,7 +253,7 @@ def test_a_failed_sync_is_the_last_word(
             attempt()
     assert list(held(journal)) == [1, 2]
     journal.close()
-    assert (journal.directory / MARK).read_text().strip() == FAILED
+    assert (journal.directory / MARK).read_text().split() == [FAILED, "0"]
     # The page cache proves nothing after that, so the next start gives it a new incarnation.
     again = store.open("prices")
     assert again.incarnation != journal.incarnation
@@ -306,7 +308,7 @@ def test_the_mark_is_on_disk_before_the_first_message_is_written(
     monkeypatch.setattr(os, "pwrite", pwrite)
     append(journal, b"a")
     append(journal, b"b")
-    assert events == ["fsync", "write", "write", "write", "write"]
+    assert events == ["fsync", "fsync", "write", "write", "write", "write"]  # the mark, and its name
 
 
 def test_where_a_thread_may_not_wait_an_idle_stream_is_asleep(
@@ -326,7 +328,7 @@ def test_where_a_thread_may_not_wait_an_idle_stream_is_asleep(
     monkeypatch.setattr(os, "fsync", watched)
     journal.wake()
     journal.wake()
-    assert locked == [False]  # once, and readers do not wait meanwhile
+    assert locked == [False, False]  # the mark and its name, once, and readers do not wait meanwhile
     append(journal, b"a")
     while journal.is_dirty:
         journal.sync()

@@ -55,7 +55,7 @@ export function colour(name) {
 }
 
 export const spoken = (name) => name.replaceAll("_", " ");
-export const pill = (text, kind = text) => element("span", { class: `pill ${kind}` }, text);
+export const pill = (text, kind = text) => element("span", { class: `pill ${kind}`, title: text }, text);
 export const faint = (text) => element("span", { class: "faint" }, text);
 
 // Show control characters and changes of direction, which a page would hide, as escapes.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,10 +11,10 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from zambezi.spark.lake.place import Place
-from zambezi.spark.lake.source import NAME, LakeDataSource, table_options
-from zambezi.spark.lake.table import NOTES
-from zambezi.spark.lake.writing import AddedFile
+from zambezi.spark.lake.source import FILES, NAME, LakeDataSource, described, table_options
+from zambezi.spark.lake.writing import AddedFile, write_files
 from zambezi.spark.sessions import add_format
+from zambezi.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,24 +34,17 @@ def arrow_schema(ddl: str) -> Any:
 
 def write_frame(frame: DataFrame, place: Place) -> list[AddedFile]:
     """Write a frame with a column `date` to new files, by the executors, and return the files."""
-    add_format(frame.sparkSession, LakeDataSource)
-    with _place_of_notes(place) as notes:
-        note = f"{NOTES}/{secrets.token_hex(8)}.json"
-        options = table_options(place, note=note, notes=notes.uri)
-        frame.write.format(NAME).options(**options).mode("append").save()
-        found = json.loads(notes.read(note) or b"")
-        notes.remove(note)
-        return [AddedFile(**one) for one in found]
+    return added_files(frame.mapInArrow(partial(_written, place), FILES))
 
 
-@contextmanager
-def _place_of_notes(place: Place) -> Iterator[Place]:
-    """Give a place that this process and the driver share. Under Spark Connect, only the table is such a place."""
-    if is_remote():
-        yield place
-        return
-    with tempfile.TemporaryDirectory(prefix="zambezi-files-") as directory:
-        yield Place(directory)
+def _written(place: Place, batches: Iterator[Any]) -> Iterator[Any]:
+    prepare_worker()
+    yield described(write_files(place, batches))
+
+
+def added_files(frame: DataFrame) -> list[AddedFile]:
+    """Return the new files that the rows of a frame describe."""
+    return [AddedFile(**row.asDict()) for row in frame.collect()]
 
 
 def table_frame(spark: SparkSession, place: Place, ddl: str, columns: Sequence[str] = ()) -> DataFrame:

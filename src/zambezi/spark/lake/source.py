@@ -1,29 +1,24 @@
-"""The data source of tables: by it, Spark's executors read and write the files of a table with pyarrow.
+"""The data source of tables: by it, Spark's executors read the files of a table with pyarrow.
 
-It is for pipelines only. A writer does not commit: it leaves the list of new files in a note for the driver, which adds
-them to the table. No JVM package is needed, and no Hadoop file system.
+It is for pipelines only. No JVM package is needed, and no Hadoop file system. Tasks that write a table describe their
+new files in rows, and the driver adds the files to the table.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.reading import groups_of, rows_of_file, sorted_files
 from zambezi.spark.lake.table import LakeTable
-from zambezi.spark.lake.writing import AddedFile, write_files
+from zambezi.spark.lake.writing import AddedFile
 from zambezi.spark.plan import default_cores
 from zambezi.spark.worker_process import prepare_worker
 
@@ -31,22 +26,30 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME: Final = "zambezi-table"
+FILES: Final = "path string, size long, date string, rows long, stats string"  # the columns that describe new files
+_FILES: Final = pa.schema(
+    [("path", pa.string()), ("size", pa.int64()), ("date", pa.string()), ("rows", pa.int64()), ("stats", pa.string())]
+)
 
 
-def table_options(place: Place, **others: str) -> dict[str, str]:
+def table_options(place: Place) -> dict[str, str]:
     """Return the options of this source for a place. Spark shows no option in a plan whose name has `secret`."""
-    return {"place": place.uri, "secretOptions": json.dumps(place.options), **others}
+    return {"place": place.uri, "secretOptions": json.dumps(place.options)}
 
 
-def _place(options: Mapping[str, str], name: str = "place") -> Place:
-    return Place(options[name], json.loads(options["secretOptions"]))
+def place_of(options: Mapping[str, str]) -> Place:
+    """Return the place that `table_options` describes."""
+    return Place(options["place"], json.loads(options["secretOptions"]))
 
 
-@dataclass
-class Written(WriterCommitMessage):
-    """The result of a task: the files that it has written."""
+def without_place(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the other options."""
+    return {name: value for name, value in options.items() if name.lower() not in ("place", "secretoptions")}
 
-    files: list[AddedFile]
+
+def described(files: Sequence[AddedFile]) -> Any:
+    """Return new files as a record batch with the columns `FILES`."""
+    return pa.RecordBatch.from_pylist([asdict(one) for one in files], schema=_FILES)
 
 
 class LakeDataSource(DataSource):
@@ -57,31 +60,7 @@ class LakeDataSource(DataSource):
         return NAME
 
     def reader(self, schema: StructType) -> TableReader:
-        return TableReader(_place(self.options), schema, int(self.options.get("tasks", default_cores())))
-
-    def writer(self, schema: StructType, overwrite: bool) -> FileWriter:
-        return FileWriter(_place(self.options), _place(self.options, "notes"), self.options["note"])
-
-
-class FileWriter(DataSourceArrowWriter):
-    """A writer that adds no file to a table: the driver does."""
-
-    def __init__(self, place: Place, notes: Place, note: str) -> None:
-        self._place = place
-        self._notes = notes
-        self._note = note
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        prepare_worker()
-        return Written(write_files(self._place, iterator))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the list of files in the note."""
-        files = [asdict(file) for one in messages if isinstance(one, Written) for file in one.files]
-        self._notes.put(self._note, json.dumps(files).encode())
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the files to a vacuum."""
+        return TableReader(place_of(self.options), schema, int(self.options.get("tasks", default_cores())))
 
 
 class TableReader(DataSourceReader):

@@ -37,7 +37,6 @@ from zambezi.spark.lake.writing import DATE, AddedFile
 
 OWN: Final = "_zambezi"  # readers of Delta and of Parquet ignore names that begin with an underscore
 STATE: Final = f"{OWN}/state"
-NOTES: Final = f"{OWN}/notes"  # lists of new files
 APP: Final = "zambezi"
 COMPACTION: Final = "zambezi-compaction"
 GROWING: Final = "each batch adds to this table"

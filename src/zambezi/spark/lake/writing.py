@@ -177,13 +177,14 @@ def valid_text(batch: Any) -> Any:
             try:
                 column.validate(full=True)
             except pa.ArrowInvalid:
-                octets = _as_binary(column).to_pylist()
+                octets = as_binary(column).to_pylist()
                 fixed = [None if one is None else one.decode("utf-8", "replace") for one in octets]
                 batch = batch.set_column(number, field, pa.array(fixed, pa.string()))
     return batch
 
 
-def _as_binary(column: Any) -> Any:
+def as_binary(column: Any) -> Any:
+    """Return a column of texts as one of bytes, without a copy."""
     return pa.Array.from_buffers(pa.binary(), len(column), column.buffers(), offset=column.offset)
 
 

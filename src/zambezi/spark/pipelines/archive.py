@@ -4,8 +4,9 @@
     OUT/date=2026-11-15/9f3b....parquet
 
 `zambezi.spark.lake.table` says why readers see each message once. The date is from the time in the journal, in UTC. The
-rows of a file are sorted by stream and sequence, so a query for one stream skips most of the others. A run continues
-where the last one ended, so a timer can update the archive, or it can follow the streams all the time.
+tasks that read messages write them (`zambezi.spark.archive_writer`). The rows of a file are sorted by stream and
+sequence, so a query for one stream skips most of the others. A run continues where the last one ended, so a timer can
+update the archive, or it can follow the streams all the time.
 """
 
 from __future__ import annotations
@@ -17,27 +18,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines.drawing import rate_figure
-from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, start_of, uncached, utc_date
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, start_of, uncached
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
 from zambezi.spark.report.page import Figure
 
 COLUMNS: Final = (
     "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string, key_bytes binary"
 )
-
-
-def reduce(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `reduce`
-    """Add the date to messages. A key that is not UTF-8 goes to `key_bytes`: readers of Parquet refuse such a text."""
-    return messages.select(
-        "stream",
-        "sequence",
-        "timestamp",
-        sql.make_valid_utf8("key").alias("key"),
-        "body",
-        "incarnation",
-        sql.when(~sql.is_valid_utf8("key"), sql.col("key").cast("binary")).alias("key_bytes"),
-        utc_date("timestamp").alias("date"),
-    )
 
 
 def contents(table: DataFrame) -> DataFrame:
@@ -91,7 +78,7 @@ def figures(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Se
 ARCHIVE: Final = Pipeline(
     name="archive",
     summary="streams to a Delta table, by date, each message once",
-    reduce=reduce,
+    reduce=None,
     reports=reports,
     judge=judge,
     figures=figures,

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,17 +20,27 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sql
 
 from zambezi.spark.lake.compaction import KEEP_HOURS, compact, is_vacuum_due
-from zambezi.spark.lake.frames import arrow_schema, struct, write_frame
+from zambezi.spark.lake.frames import added_files, arrow_schema, struct, write_frame
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.sums import add_up
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.lake.writing import AddedFile
+from zambezi.spark.options import parse_time
 from zambezi.spark.pipelines.checkpoints import claim, remove_unused
 from zambezi.spark.pipelines.pipeline import Pipeline, Settings
 
 ADDING: Final = 60.0  # seconds between two times at which partial sums are added up, at least
 PLANNED: Final = 5.0  # seconds between the planning of a batch and the call with its rows, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The events of a batch: all, those before the watermark, and the newest time in microseconds since 1970."""
+
+    rows: int = 0
+    late: int = 0  # 0 where no window depends on it
+    newest: int = 0
 
 
 @dataclass
@@ -110,19 +120,19 @@ class Batches:
         before = self._vacuumed(self._last_state())
         self.lake.create(arrow_schema(self.pipeline.schema))
         added, counts = self._write(events, before.watermark)
-        new_watermark = int(counts["newest"] or 0) - round(self.settings.delay * 1e6)
+        new_watermark = counts.newest - round(self.settings.delay * 1e6)
         state = replace(
             before,
             batch=before.batch + 1,
             offsets=offsets,
-            rows=int(counts["rows"]),
-            late=int(counts["late"]),
+            rows=counts.rows,
+            late=counts.late,
             files=len(added),
             octets=sum(one.size for one in added),
             watermark=max(before.watermark, new_watermark, 0),
-            total=int(counts["rows"]) + before.total,
+            total=counts.rows + before.total,
             read_up_to=read_up_to,
-            total_late=int(counts["late"]) + before.total_late,
+            total_late=counts.late + before.total_late,
             seconds=round(self.clock() - began, 6),
             fixed=self._fixed(),
             pattern=self.pattern,
@@ -160,22 +170,31 @@ class Batches:
         self.lake.create(arrow_schema(self.pipeline.schema), replaced=True)
         added, counts = self._write(events, 0)
         self.lake.replace(added)
-        rows = int(counts["rows"])
-        watermark = max(0, int(counts["newest"] or 0) - round(self.settings.delay * 1e6))
+        rows = counts.rows
+        watermark = max(0, counts.newest - round(self.settings.delay * 1e6))
         return State(0, rows=rows, watermark=watermark, total=rows, seconds=self.clock() - began)
 
-    def _write(self, events: DataFrame, watermark: int) -> tuple[list[AddedFile], dict[str, Any]]:
-        """Write the rows of a batch to files. Return them, and counts: all events, late ones, the newest time."""
+    def _write(self, events: DataFrame, watermark: int) -> tuple[list[AddedFile], Counts]:
+        """Write the rows of a batch to files. Return them, and what was counted."""
+        if self.pipeline.reduce is None:
+            added = added_files(events)
+            return added, Counts(sum(one.rows for one in added), newest=newest_of(added, self.pipeline.time))
         time_of = sql.unix_micros(self.pipeline.time)
         observation = Observation()
         counted = events.observe(
             observation,
             sql.count(sql.lit(1)).alias("rows"),
             sql.count(sql.when(time_of < watermark, 1)).alias("late"),
-            sql.max(time_of).alias("newest"),
+            sql.coalesce(sql.max(time_of), sql.lit(0)).alias("newest"),
         )
         schema = struct(self.pipeline.schema)
         rows = self.pipeline.reduce(counted, self.settings)
         added = write_frame(rows.select(*(sql.col(one.name).cast(one.dataType) for one in schema)), self.place)
         # If there are no rows at all, Spark may skip the observation.
-        return added, observation.get if added else {"rows": 0, "late": 0, "newest": 0}
+        return added, Counts(**observation.get) if added else Counts()
+
+
+def newest_of(files: Sequence[AddedFile], column: str) -> int:
+    """Return the highest time in a column of new files, in microseconds since 1970; 0 if there is none."""
+    highest = [json.loads(one.stats)["maxValues"][column] for one in files]
+    return max(map(parse_time, highest), default=0)

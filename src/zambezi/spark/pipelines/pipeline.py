@@ -109,7 +109,7 @@ class Pipeline:
 
     name: str
     summary: str
-    reduce: Callable[[DataFrame, Settings], DataFrame]
+    reduce: Callable[[DataFrame, Settings], DataFrame] | None  # None: the table has the messages as they are
     reports: Reports
     judge: Judge
     columns: str  # the schema of the table as DDL, without the column `date`, by which it is partitioned

@@ -23,15 +23,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.utils import is_remote
 
+from zambezi.spark.archive_writer import ARCHIVING, ArchivingDataSource
 from zambezi.spark.errors import SparkError
 from zambezi.spark.lake.frames import table_frame
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
+from zambezi.spark.lake.source import table_options
 from zambezi.spark.lake.sums import add_up
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.options import parse_time
@@ -41,17 +43,21 @@ from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
 from zambezi.spark.pipelines.results import Result
 from zambezi.spark.pipelines.verdict import Verdict
 from zambezi.spark.report.page import Figure
+from zambezi.spark.sessions import add_format
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+Reader = TypeVar("Reader", "DataFrameReader", "DataStreamReader")
 
 _STREAM_OPTIONS: Final = frozenset({"stream", "streams", "streamPattern"})
 _START_OPTIONS: Final = frozenset({"startingSequence", "startingTimestamp"})
 _END_OPTIONS: Final = frozenset({"endingSequence", "endingTimestamp"})
 _RETAINED: Final = "spark.sql.streaming.minBatchesToRetain"
 _LOOKS: Final = 1.0  # seconds between two looks at a table that another process writes
-_PYTHON_ERROR: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
+_PYTHON_ERROR: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]+: )?zambezi\.[\w.]+\.\w+: (.+)$", re.MULTILINE)
 
 
@@ -129,7 +135,7 @@ class Run:
                 "another directory"
             )
         self._set_read_up_to(time.time())
-        messages = self.spark.read.format("zeps").options(**self.options).load()
+        messages = self._source(self.spark.read, self.options).load()
         with plain_errors():
             self._replaced = self._batches.replace_all(self.pipeline.prepare(messages, self.settings))
         return self.progress()
@@ -152,7 +158,7 @@ class Run:
         self._before = self.lake.state or State(-1)
         options = self._positions()
         self._set_read_up_to(time.time())
-        messages = self.spark.readStream.format("zeps").options(**options).load()
+        messages = self._source(self.spark.readStream, options).load()
         writer = (
             self.pipeline.prepare(messages, self.settings)
             .writeStream.queryName(f"{self.pipeline.name}")
@@ -173,6 +179,13 @@ class Run:
         finally:
             self.spark.conf.set(_RETAINED, str(retained))
         return self._query
+
+    def _source(self, reader: Reader, options: Mapping[str, str]) -> Reader:
+        """Return a reader of messages; if the table has messages as they are, one that writes them."""
+        if self.pipeline.reduce is not None:
+            return reader.format("zeps").options(**options)
+        add_format(self.spark, ArchivingDataSource)
+        return reader.format(ARCHIVING).options(**options, **table_options(self.place))
 
     def _positions(self) -> dict[str, str]:
         """Return the options of the source, which begin where the table ends."""
@@ -326,6 +339,8 @@ def plain_message(error: BaseException) -> str:
     'something else'
     >>> trace = "Traceback (most recent call last):\\n  File x, line 1\\n    y()\\nKeyError: 'z'\\n\\n\\tat org.apache"
     >>> plain_message(ValueError(f"An exception was thrown from the Python worker:\\n{trace}"))
+    "KeyError: 'z'"
+    >>> plain_message(ValueError(f"Failed to initialize the reader: {trace}"))
     "KeyError: 'z'"
     """
     text = str(error)

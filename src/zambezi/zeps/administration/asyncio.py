@@ -95,7 +95,8 @@ class Administration:
     async def _why_held(self, stream: str) -> str:
         """Return why the broker cannot append messages to a stream now; empty if it can, or does not say so soon."""
         try:
-            question = await self._question(STREAMS, 0, WHY, pattern=f"exact:{stream}")
+            # A client that is being closed asks, too: it waits for the last confirmations.
+            question = await self._question(STREAMS, 0, WHY, pattern=f"exact:{stream}", closing=True)
         except ZepsError:
             return ""
         return next((one.held for one in read_streams(question.bodies) if one.stream == stream), "")
@@ -126,7 +127,7 @@ class Administration:
 
     async def create(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
         """Create a stream. Raises `BrokerError` if it exists, or the broker's rules forbid it."""
-        await self._order("create", timeout, stream=stream, settings=settings)
+        await self._order("create", timeout, stream=check_stream_name(stream), settings=settings)
 
     async def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
         """Change settings of a stream. A setting that is None becomes the broker's default again."""
@@ -147,6 +148,7 @@ class Administration:
 
     async def copy(self, stream: str, to: str, *, timeout: float | None = None) -> None:
         """Create a stream with the messages that another one has now, and their times. Sequences begin at 1."""
+        check_stream_name(to)
         await self._order("copy", timeout, stream=stream, to=to)
 
     async def readers(self, stream: str, timeout: float | None = None) -> list[ReaderInfo]:
@@ -181,19 +183,27 @@ class Administration:
         return (await self._question(about, after, timeout)).bodies
 
     async def _question(
-        self, about: str, after: int, timeout: float | None, locate: Locate | None = None, pattern: str = ""
+        self,
+        about: str,
+        after: int,
+        timeout: float | None,
+        locate: Locate | None = None,
+        pattern: str = "",
+        closing: bool = False,
     ) -> Question:
         waiter = Waiter(timed_out=TimedOut)
         question = Question(
             waiter.reactor, self._options, locate or self._locate, about, lambda _: None, pattern, after
         )
-        await self._answer(question, waiter, timeout, f"the broker did not answer about {about}")
+        await self._answer(question, waiter, timeout, f"the broker did not answer about {about}", closing)
         return question
 
-    async def _answer(self, question: Question, waiter: Waiter, timeout: float | None, problem: str) -> None:
-        """Ask a question, and wait for its answer."""
+    async def _answer(
+        self, question: Question, waiter: Waiter, timeout: float | None, problem: str, closing: bool = False
+    ) -> None:
+        """Ask a question, and wait for its answer. A client that is closed asks only if `closing` is True."""
         wake_on_change(waiter, question)
-        self._waiter.call(self._add_question, question, waiter)
+        self._waiter.call(self._add_question, question, waiter, closing)
         try:
             waiter.call(question.start)
             await waiter.until(lambda: question.closing or None, timeout, problem)
@@ -205,6 +215,7 @@ class Administration:
         if not question.done:
             raise ClientClosed("the client was closed")
 
-    def _add_question(self, question: Question, waiter: Waiter) -> None:
-        self._check_open()
+    def _add_question(self, question: Question, waiter: Waiter, closing: bool) -> None:
+        if not closing:
+            self._check_open()
         self._questions[question] = waiter

@@ -30,6 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import as_text, printable
+from zambezi.zeps.about import about
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.seeking import Sought
 from zambezi.zeps.broker.stored_stream import StoredStream, finish_when_safe
@@ -248,7 +249,7 @@ class _Order:
     def _text(self, name: str) -> str:
         value = self._content.get(name)
         if not isinstance(value, str) or not value:
-            raise BrokerError(f"the order needs {name!a}, a text")
+            raise BrokerError(f"the order needs {name!a}, a text that is not empty")
         return value
 
     def _number(self, name: str) -> int:
@@ -266,7 +267,7 @@ class _Order:
     def _tell(self, what: str, name: str, done: Done, error: ZepsError | None) -> None:
         if error is None:
             user = printable(self._session.user or self._session.address)
-            fields = {"stream": name, "user": user}
+            fields = {**about(name), "user": user, "change": what}
             _log.info("stream %s was %s by %s", printable(name), what, user or "this process", extra=fields)
         done(error)
 

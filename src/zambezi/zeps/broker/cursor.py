@@ -41,7 +41,9 @@ Gear: TypeAlias = Literal["live", "history", "idle"]
 Outgoing: TypeAlias = Framed | Span  # messages for a client, in memory or in the journal
 
 WHOLE: Final = 1 << 20  # bytes of the journal that go out at once, if nothing is filtered
-FILTERED: Final = 1 << 17  # bytes of the journal that are filtered at once
+FILTERED: Final = 5 << 16  # bytes of the journal that are filtered at once: a batch of a quick publisher is less
+FEW: Final = 1 << 17  # the same if a message is much work: for some patterns, and if subscriptions begin one by one
+MESSAGES: Final = 4000  # messages that are filtered at once, about
 SCANS: Final = 2  # how many times the filter may find nothing before other clients get their turn
 
 
@@ -231,7 +233,9 @@ class Cursor:
             reader = stretch.reader if stretch else self.reader
             whole = stretch is None and self._wants_all
             try:
-                span = reader.peek(WHOLE, self.credit) if whole else reader.peek(FILTERED)
+                span = reader.peek(WHOLE, self.credit) if whole else self._peek_some(reader)
+                if span is not None:
+                    reader.check_gap(span)
             except OutOfRange as error:
                 if not self._fall_behind(reader, error):
                     return None
@@ -269,6 +273,14 @@ class Cursor:
                     return block
         self.outlet.wake()  # the filter found nothing, and other clients wait for their turn
         return None
+
+    def _peek_some(self, reader: Reader) -> Span | None:
+        """Return the next messages: as many as are filtered at once."""
+        is_much_work = self._weight or self._stretches or not self._all_begun
+        span = reader.peek(FEW if is_much_work else FILTERED)
+        if span is None or span.count <= MESSAGES:
+            return span
+        return reader.peek(span.length * MESSAGES // span.count)
 
     @property
     def _weight(self) -> int:
@@ -339,31 +351,29 @@ class Cursor:
 
     def _select_due(self, block: Block, reader: Reader, stretch: _Stretch | None) -> Block | None:
         """Return the wanted messages of a block that the credit pays for, or None; move the reader past them."""
-        sequences = block.sequences
-        if stretch is not None:
-            indices = [i for i, key in enumerate(block.keys) if stretch.wants(sequences[i], key)]
-        elif self._all_begun:
-            assert self.audience is not None
-            indices = self.audience.filter.matching(block.keys)
-        else:
-            selections = self.selections
-            indices = [
-                i
-                for i, key in enumerate(block.keys)
-                if any(sequences[i] > selection.after and selection.filter(key) for selection in selections)
-            ]
-        chosen = block.select(indices) if len(indices) < block.count else block
-        last = block.last
+        mask = self._mask(block, stretch)
+        chosen = block.pick(mask) if 0 in mask else block
         if chosen.credit > self.credit:
             kept = self._affordable(chosen)
             if kept < chosen.count:
-                last = sequences[indices[kept]] - 1
-                chosen = block.select(indices[:kept])
-        reader.seek(last)
+                chosen = chosen.head(kept)
+        reader.seek(chosen.last)
         if not chosen.count:
             return None
         self._spend(chosen.credit, chosen.count)
         return chosen
+
+    def _mask(self, block: Block, stretch: _Stretch | None) -> bytes:
+        """Return a byte for each message of a block: 1 if it is wanted, 0 if not."""
+        if stretch is not None:
+            return bytes(map(stretch.wants, block.sequences, block.keys))
+        if self._all_begun:
+            assert self.audience is not None
+            return self.audience.filter.mask(block)
+        return bytes(map(self._is_wanted, block.sequences, block.keys))
+
+    def _is_wanted(self, sequence: int, key: bytes) -> bool:
+        return any(sequence > selection.after and selection.filter(key) for selection in self.selections)
 
     def _affordable(self, block: Block) -> int:
         """Return how many messages may go: each while credit is above zero, so the last may overdraw it."""

@@ -14,6 +14,7 @@ from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.broker.timed_cursor import TimedCursor
 from zambezi.zeps.errors import BrokerError, OutOfRange
 from zambezi.zeps.filters import Filter
+from zambezi.zeps.journal.reader import missing_reason
 from zambezi.zeps.messages import Times
 
 if TYPE_CHECKING:
@@ -166,8 +167,10 @@ class Delivery:
             self._outlet.flush()
 
 
-def fell_behind_reason(wanted: int, oldest: int) -> str:
-    """Return the reason of an INVALID to a subscriber whose next message retention has removed."""
+def fell_behind_reason(wanted: int, oldest: int, stream: BrokerStream | None = None) -> str:
+    """Return the reason of an INVALID to a subscriber whose next message retention has removed, or damage."""
+    if stream is not None and wanted >= stream.journal.first:
+        return missing_reason(wanted, oldest)
     return (
         f"messages {wanted} to {oldest - 1} are not kept any more; the oldest is {oldest}: "
         f"subscribe from 0 or {oldest - 1}"

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
+from zambezi.zeps.about import about
 from zambezi.zeps.broker.client_connection import Connection
 from zambezi.zeps.broker.deliveries import Deliveries
 from zambezi.zeps.broker.depot import STORE, Depot
@@ -162,10 +163,10 @@ class Engine:
             return
         except (ZepsError, OSError) as error:
             self.unusable[name] = str(error)
-            _log.error("stream %s cannot be used: %s", printable(name), error, extra={"stream": name})
+            _log.error("stream %s cannot be used: %s", printable(name), error, extra=about(name, error))
         else:
             for problem in stream.journal.problems:
-                _log.warning("stream %s: %s", printable(name), problem, extra={"stream": name})
+                _log.warning("stream %s: %s", printable(name), problem, extra=about(name, problem))
 
     # Streams
 
@@ -234,7 +235,7 @@ class Engine:
         """Disconnect the clients of a stream that another broker has taken, or that is damaged; serve it no more."""
         if self._streams.get(stream.name) is not stream:
             return
-        _log.warning("stream %s is lost: %s", printable(stream.name), reason, extra={"stream": stream.name})
+        _log.warning("stream %s is lost: %s", printable(stream.name), reason, extra=about(stream.name, reason))
         if isinstance(stream, StoredStream) and stream.log.state is State.DEPOSED:
             self.drop_stream(stream, Moved())
             return
@@ -491,7 +492,7 @@ class Engine:
                 _log.warning(
                     "stream %s is moved to the store, or from it, at the next start only",
                     printable(name),
-                    extra={"stream": name},
+                    extra=about(name),
                 )
                 policy = replace(policy, sync=stream.journal.policy.sync)
             stream.journal.policy = policy
@@ -536,6 +537,7 @@ class Engine:
             if ticks >= UNREAD:
                 session.give_up()
         self._forget_publishers()
+        self.store.keep_reserve()
         self.has_most_readers = sum(len(stream.readers) for stream in self._streams.values()) >= READERS
         self._maintain_some(list(self._streams.values()), self._shell.clock())
 
@@ -552,7 +554,7 @@ class Engine:
             try:
                 self._maintain(stream, now)
             except (JournalError, OSError) as error:
-                _log.warning("stream %s: %s", printable(stream.name), error, extra={"stream": stream.name})
+                _log.warning("stream %s: %s", printable(stream.name), error, extra=about(stream.name, error))
         if len(streams) > STREAMS_PER_TURN:
             self._shell.call_soon(partial(self._maintain_some, streams[STREAMS_PER_TURN:], now))
         else:

@@ -115,6 +115,8 @@ class JournalLane:
             self._loading = True
             self._stream.fetch(absent, self._on_fetched)
             return None
+        if span is not None:
+            self._reader.check_gap(span)
         if span is not None and span.first != self._loaded and not span.is_resident():
             self._loading = True
             self._stream.warm(span, lambda: self._on_loaded(span.first))

@@ -386,14 +386,17 @@ class _FilteredBlocks:
             yield span
         block = span.read()
         wanted = self._wanted
-        most = keys_in_slice(wanted.weight) if wanted.weight else block.count
-        indices: list[int] = []
-        keys = enumerate(block.keys)
-        while some := list(islice(keys, most)):
+        if wanted.weight:
+            mask = b""
+            keys = iter(block.keys)
+            while some := list(islice(keys, keys_in_slice(wanted.weight))):
+                yield None
+                mask += bytes(map(wanted, some))
+        else:
             yield None
-            indices += [index for index, key in some if wanted(key)]
-        if indices:
-            yield block_answer(span.first, span.last, pairs, block.select(indices).octets)
+            mask = wanted.mask(block)
+        if 1 in mask:
+            yield block_answer(span.first, span.last, pairs, block.pick(mask).octets)
 
 
 def _note(fields: _Fields, engine: Engine, session: Session) -> Steps:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.wire.text import printable
+from zambezi.zeps.about import about
 from zambezi.zeps.broker.depot import STORE, Depot
 from zambezi.zeps.errors import Moved, ZepsError
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
@@ -154,7 +155,12 @@ class Seeking:
     def _on_prepared(self, name: str, problem: ZepsError | None) -> None:
         self._prepare_next()
         if problem is not None:
-            _log.info("stream %s could not be prepared, and will be taken all the same: %s", printable(name), problem)
+            _log.info(
+                "stream %s could not be prepared, and will be taken all the same: %s",
+                printable(name),
+                problem,
+                extra=about(name, problem),
+            )
         stream = self._depot.preparations.stream_of(name)
         cluster = self._depot.cluster
         if stream is not None and name not in cluster.streams:
@@ -170,9 +176,9 @@ class Seeking:
 
     def _on_taken(self, name: str, problem: ZepsError | None) -> None:
         if problem is None:
-            _log.info("stream %s was taken, and is served here", printable(name))
+            _log.info("stream %s was taken, and is served here", printable(name), extra=about(name))
         else:
-            _log.warning("stream %s could not be taken: %s", printable(name), problem)
+            _log.warning("stream %s could not be taken: %s", printable(name), problem, extra=about(name, problem))
             self._depot.cluster.streams.pop(name, None)  # it can be another one of this name
         self._engine.on_stream_made(name, problem)
 
@@ -246,6 +252,6 @@ def log_made(name: str, problem: ZepsError | None) -> None:
     """Log how the creation of a stream of the configuration has ended."""
     log_created(name, "the server", problem)
     if isinstance(problem, Moved):
-        _log.info("stream %s is at another broker: %s", printable(name), problem, extra={"stream": name})
+        _log.info("stream %s is at another broker: %s", printable(name), problem, extra=about(name, problem))
     elif problem is not None:
-        _log.error("stream %s could not be created: %s", printable(name), problem, extra={"stream": name})
+        _log.error("stream %s could not be created: %s", printable(name), problem, extra=about(name, problem))

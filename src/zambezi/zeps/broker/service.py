@@ -16,6 +16,9 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from zambezi.errors import described
+from zambezi.wire.text import printable
+from zambezi.zeps.about import about
 from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
@@ -25,6 +28,7 @@ from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shared_streams import SharedStreams
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.broker.sync_pool import SyncPool
+from zambezi.zeps.broker.sync_threads import SyncThreads
 from zambezi.zeps.errors import Absent, BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.histogram import Histogram
 from zambezi.zeps.journal import Policy, Span, Store
@@ -120,6 +124,7 @@ class BrokerService:
         except BaseException:
             self._store.close()
             raise
+        self._sync_threads = SyncThreads(self._loop, THREADS)
         self._driver: Driver | None = None
         self._beats: Driver | None = None
         self._shared: SharedStreams | None = None
@@ -196,7 +201,12 @@ class BrokerService:
             try:
                 self._send_to_group(stream, group)
             except GroupError as error:
-                _log.error("stream %s is not sent to its group any more: %s", stream.name, error)
+                _log.error(
+                    "stream %s is not sent to its group any more: %s",
+                    printable(stream.name),
+                    error,
+                    extra=about(stream.name, error),
+                )
 
     def _stop_sending(self, stream: BrokerStream) -> None:
         sender = self._senders.pop(stream.name, None)
@@ -210,6 +220,7 @@ class BrokerService:
         self.scrub.stop()
         self.compactor.stop()
         for pool in (
+            self._sync_threads,
             self._pool,
             self._maker,
             self._long,
@@ -221,6 +232,7 @@ class BrokerService:
             pool.shutdown()
         self._fetchers.shutdown(cancel_futures=True)
         self._copy_thread.shutdown(cancel_futures=True)
+        self._sync_threads.close()
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
@@ -281,7 +293,11 @@ class BrokerService:
         copier = self._store.copier if isinstance(self._store, Depot) else None
         problems = dict(copier.problems) if copier is not None else {}
         uncopied = [f"stream {name} is not copied to the store: {problem}" for name, problem in problems.items()]
-        return [*store, *uncopied, *others, *unusable, *self.scrub.problems, *uncompacted]
+        damaged = self.scrub.problems
+        gaps = [f"stream {journal.name}: {gap}" for journal in self._store.journals() for gap in journal.gaps]
+        known = "\n".join(damaged) if gaps else ""
+        damaged = [*[gap for gap in gaps if gap.partition(": ")[2] not in known], *damaged]
+        return [*store, *uncopied, *others, *unusable, *damaged, *uncompacted]
 
     @property
     def cache_state(self) -> dict[str, int]:
@@ -360,17 +376,16 @@ class BrokerService:
     def sync_journal(self, stream: BrokerStream) -> None:
         if stream not in self._syncing and not self._storage_closing:
             self._syncing.add(stream)
-            self._pool.submit(self._sync, stream, self._loop.time())
+            self._sync_threads.submit(partial(self._sync, stream, self._loop.time()))
 
-    def _sync(self, stream: BrokerStream, began: float) -> None:
-        """Sync a journal, in a thread of the pool. A publisher may wait for it, so it reports to the loop directly."""
+    def _sync(self, stream: BrokerStream, began: float) -> Callable[[], None]:
+        """Sync a journal, in a thread; return what the loop does then."""
         error: Exception | None = None
         try:
             stream.journal.sync(self._syncer)
         except Exception as found:  # the loop raises it
             error = found
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._on_synced, stream, began, error)
+        return partial(self._on_synced, stream, began, error)
 
     def wake_journal(self, stream: BrokerStream) -> None:
         if stream not in self._waking and not self._storage_closing:
@@ -426,7 +441,7 @@ class BrokerService:
             stream.confirm_barriers()
         elif isinstance(error, JournalError):
             if self._engine.find(stream.name) is stream:  # if not, it was deleted while its journal was synced
-                _log.error("stream %s is stopped: %s", stream.name, error)
+                _log.error("stream %s is stopped: %s", printable(stream.name), error, extra=about(stream.name, error))
                 stream.stop()
         else:
             raise error
@@ -471,12 +486,12 @@ class BrokerService:
     def _on_copied(self, done: asyncio.Future[None]) -> None:
         self._copying = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the copies of streams to the store failed, and begin again: %r", error)
+            _log.error("the copies of streams to the store failed, and begin again: %s", described(error))
 
     def _on_evicted(self, done: asyncio.Future[None]) -> None:
         self._evicting = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the cache could not be kept within its limit, and is looked at again: %r", error)
+            _log.error("the cache could not be kept within its limit, and is looked at again: %s", described(error))
 
     def _compact_some(self) -> None:
         """Compact a part of the journals on another thread, unless the part before is still being compacted."""
@@ -489,12 +504,12 @@ class BrokerService:
     def _on_compacted(self, done: asyncio.Future[bool]) -> None:
         self._compacting = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the compaction of journals failed, and begins again: %r", error)
+            _log.error("the compaction of journals failed, and begins again: %s", described(error))
 
     def _on_scrubbed(self, done: asyncio.Future[None]) -> None:
         self._scrubbing = False
         if not done.cancelled() and (error := done.exception()) is not None:
-            _log.error("the scrub of journals failed, and begins again: %r", error)
+            _log.error("the scrub of journals failed, and begins again: %s", described(error))
 
     # The end
 
@@ -524,7 +539,7 @@ class BrokerService:
         await self._finish_copies()
         self.scrub.stop()
         self.compactor.stop()
-        for pool in (self._pool, self._scrubber, self._compacter):
+        for pool in (self._sync_threads, self._pool, self._scrubber, self._compacter):
             await asyncio.to_thread(pool.shutdown)
         self._close_storage()
 

@@ -508,7 +508,7 @@ class Session:
         if self.engine.options.behind == "oldest" or self.reader is not None:
             return True
         self.delivery.stop()  # before INVALID is sent, as a send can call `pull`
-        self._send_invalid("behind", fell_behind_reason(wanted, oldest))
+        self._send_invalid("behind", fell_behind_reason(wanted, oldest, self.delivery.stream))
         return False
 
     # The end

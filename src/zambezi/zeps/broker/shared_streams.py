@@ -10,6 +10,7 @@ import logging
 from typing import Final
 
 from zambezi.wire.text import printable
+from zambezi.zeps.about import about
 from zambezi.zeps.broker.depot import Depot
 from zambezi.zeps.broker.engine import Engine
 from zambezi.zeps.broker.stored_stream import StoredStream
@@ -113,7 +114,7 @@ class SharedStreams:
     def _hand_over(self, name: str, home: Member) -> None:
         stream = self._engine.find(name)
         if isinstance(stream, StoredStream) and stream.log.is_owner:
-            _log.info("stream %s goes to the broker at %s", printable(name), home.endpoint)
+            _log.info("stream %s goes to the broker at %s", printable(name), home.endpoint, extra=about(name))
             stream.send_all_positions()
             self._engine.drop_stream(stream, Moved(home.endpoint))
             self._depot.hand_over(stream.log, name)

@@ -256,8 +256,11 @@ def check_not_reserved(name: str) -> None:
         )
 
 
-def unconfirmed_text(stream: str, count: int, state: str) -> str:
-    """Return the text of the error for messages that were not confirmed before the publisher was closed."""
-    return (
-        f"{count} messages of {stream!r} are not confirmed: the broker may or may not have them. The client was {state}"
-    )
+def unconfirmed_text(stream: str, count: int, state: str, held: str) -> str:
+    """Return the text of the error for messages that were not confirmed before the publisher was closed.
+
+    `held` says why the broker keeps them waiting, if that is known.
+    """
+    are = "1 message of {!r} is" if count == 1 else f"{count} messages of {{!r}} are"
+    why = f". The broker keeps messages waiting: {held}" if held else ""
+    return f"{are.format(stream)} not confirmed: the broker may or may not have them. The client was {state}{why}"

@@ -46,7 +46,7 @@ class SubscriberCounters:
 
     received: int = 0
     repeated: int = 0  # received a second time, and dropped
-    missed: int = 0  # removed from the journal before they could be sent
+    missed: int = 0  # removed from the journal before they could be sent, or lost by damage of the disk
     malformed: int = 0  # bytes that are not a valid message: the client reconnects
     reconnects: int = 0  # connections after the first one
     multicast: ReceptionCounters = field(default_factory=ReceptionCounters)  # with multicast only
@@ -269,8 +269,11 @@ class Subscriber:
             frames = frames[repeated:]
             if not frames:
                 return
+            first = position + 1
         elif self._begun and not self._pattern and position is not None and not self._is_compacted:
             self.counters.missed += first - position - 1
+        if last - first >= len(frames) and not self._pattern and not self._is_compacted:
+            self.counters.missed += last - first + 1 - len(frames)  # damage on the broker's disk
         self._begun = True
         self.position = last
         if self.until is not None and (end := self.end) is not None and last >= end:

@@ -1,8 +1,9 @@
 """Changes of a journal's segments by other threads than the one that appends.
 
-Compaction replaces segments. A journal that is a cache of a stream in an object store gets segments that were read from
-there, and loses segments that are stored, to make room. Between the segments of a cache there are gaps. A segment from
-the store has a revision of its own: no file ever has the name of another one that a reader may know.
+Compaction replaces segments. An operator trims streams. A journal that is a cache of a stream in an object store gets
+segments that were read from there, and loses segments that are stored, to make room. Between the segments of a cache
+there are gaps. A segment from the store has a revision of its own: no file ever has the name of another one that a
+reader may know.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import errno
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from zambezi.zeps.errors import JournalError, JournalFull
+from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
 from zambezi.zeps.journal.backing import Backing
+from zambezi.zeps.journal.counts import Counts
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import EXHAUSTED
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reading import JournalReading, why
+from zambezi.zeps.journal.reserve import NO_ROOM, with_reserve
 from zambezi.zeps.journal.segment import LOG, Segment, uses
+from zambezi.zeps.journal.trim import copy_end
 
 _log: Final = logging.getLogger("zambezi.zeps")
 _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -30,10 +35,13 @@ _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class ChangingJournal(JournalReading):
     """The part of a journal that changes the list of its segments."""
 
+    counts: Counts  # how many messages of each publisher the stream has
+
     def __init__(self, directory: Path, policy: Policy, file_cache: FileCache, *, write: bool) -> None:
         super().__init__(directory, policy, file_cache, write=write)
         self._unsynced: dict[int, Segment] = {}
         self._trimming = threading.Lock()  # held during a trim: retention and `truncate` change the same segments
+        self._is_abandoned = False  # whether the stream is being deleted
         self._revision = 0  # of the last segment that was read from the store
 
     @property
@@ -81,6 +89,91 @@ class ChangingJournal(JournalReading):
                 f"stream {self.name!a}: no room in {self._path}: {why(error)}; it goes on when there is room again"
             )
         return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {why(error)}")
+
+    # Trimming
+
+    def _remove_oldest(self, rest: list[Segment] | None = None) -> bool:
+        """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
+        instead = rest or []
+        with self._lock:
+            if self.is_trimming and rest is None:
+                return False
+            oldest = self.segments[0]
+            self.segments = [*instead, *self.segments[1:]]
+            self.generation += bool(instead)  # readers must leave the segment although they want messages of it
+            self._recount()
+        try:
+            oldest.remove()
+        except OSError:
+            with self._lock:
+                self.segments = [oldest, *self.segments[len(instead) :]]
+                self._recount()
+            raise
+        with self._lock:
+            self._unsynced.pop(oldest.first, None)
+        self._file_cache.drop(oldest)
+        return True
+
+    def trim(self, first: int, check: Callable[[], object] = lambda: None) -> None:
+        """Remove all messages before a sequence, by an operator's command. Blocks, but no other use of the journal.
+
+        Whole segments go first, which needs no room on the disk. The rest of the last one is copied. If the disk has no
+        room for it, `JournalFull` says so, and from which message on the stream could begin without a copy.
+
+        It ends early if `check`, which is called now and then, raises an error.
+        """
+
+        def go_on() -> None:
+            check()
+            if self._is_abandoned:
+                raise JournalError(f"stream {self.name!a} was deleted while it was trimmed")
+
+        with self._trimming:
+            self._check_trim(first)
+            try:
+                while self.segments[0] is not self._active and self.segments[0].last < first:
+                    go_on()
+                    self._remove_oldest([])
+                self._leave_active(first)
+                while self.segments[0].first < first:
+                    go_on()
+                    self._remove_oldest(self._rest_of(self.segments[0], first, go_on))
+            except OSError as error:
+                raise self._write_error(error) from error
+
+    def _check_trim(self, first: int) -> None:
+        with self._lock:
+            if self.failed or self._active is None:
+                raise self._unwritable_error()
+            if not 1 <= first <= self.last + 1:
+                raise OutOfRange(
+                    f"stream {self.name!a} has sequences {self.first} to {self.last}: it cannot begin at {first}",
+                    self.first,
+                )
+
+    def _leave_active(self, first: int) -> None:
+        """Begin a new segment, if the active one has messages to remove: a segment that is being written stays."""
+        with self._lock:
+            if self._active is None:
+                raise self._unwritable_error()
+            if self._active.first < first:
+                with_reserve(self.directory.parent, self._rotate)
+
+    def _rest_of(self, segment: Segment, first: int, check: Callable[[], object]) -> list[Segment]:
+        """Return what takes the place of a segment without its messages before a sequence."""
+        if segment.last < first:
+            return []
+        try:
+            copy = partial(copy_end, segment, first, self.counts.limit, check)
+            return [with_reserve(self.directory.parent, copy)]
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise JournalFull(
+                f"stream {self.name!a}: no room in {self._path}: {why(error)}. The stream begins with {self.first} "
+                f"now. To begin with {first}, the messages up to {segment.last} must be copied; to begin with "
+                f"{segment.last + 1} needs no room"
+            ) from error
 
     # A cache
 

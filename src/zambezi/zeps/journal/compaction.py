@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from zambezi.zeps.about import about
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS
@@ -121,7 +122,9 @@ class Compactor:
                 self.counters.failures += 1
                 self._pauses[journal.name] = now + _DISK_PAUSE
                 self.problems[journal.name] = f"it cannot be compacted: {error}"
-                _log.warning("stream %a cannot be compacted now: %s", journal.name, error)
+                _log.warning(
+                    "stream %a cannot be compacted now: %s", journal.name, error, extra=about(journal.name, error)
+                )
             else:
                 self.problems.pop(journal.name, None)
                 self._pauses.pop(journal.name, None)

@@ -99,10 +99,10 @@ def make_private(directory: Path) -> int:
 
     Names that this user may not change are left as they are.
     """
-    changed = int(_restrict(directory, PRIVATE_DIRECTORY))
-    for stream in _directories(directory):
-        changed += _restrict(stream, PRIVATE_DIRECTORY)
-        with suppress(OSError), os.scandir(stream) as entries:
+    changed = 0
+    for place in (directory, *_directories(directory)):
+        changed += _restrict(place, PRIVATE_DIRECTORY)
+        with suppress(OSError), os.scandir(place) as entries:
             changed += sum(_restrict(entry, PRIVATE_FILE) for entry in entries if _is_file(entry))
     return changed
 

@@ -4,9 +4,10 @@
 with the stream. It is replaced if a sequence that subscribers may have seen could be used again for another message.
 
 The file `unsynced` is the mark. It exists from before the first append until the disk has everything. It contains the
-boot id of the operating system, and the last sequence that the disk had when the mark was written. A killed process
-leaves it behind and has lost nothing: the operating system still has its writes. A mark with another boot id means that
-the system went down with messages that subscribers may have seen.
+boot id of the operating system, and the last sequence that the disk had when the mark was written. It is written again
+when a new segment was synced for the first time. A killed process leaves the mark behind and has lost nothing: the
+operating system still has its writes. A mark with another boot id means that the system went down with messages that
+subscribers may have seen.
 
 The empty file `counted` exists from before the first message of a publisher that counts its messages. After a crash of
 the system, messages of such a stream must not be kept without their counts.
@@ -124,7 +125,7 @@ class Mark(NamedTuple):
     """The content of the mark: a boot id or FAILED, and a sequence up to which the disk has everything."""
 
     boot: str
-    synced: int = 0
+    synced: int | None = None  # None: not known
 
 
 def read_mark(directory: Path) -> Mark | None:
@@ -135,16 +136,13 @@ def read_mark(directory: Path) -> Mark | None:
         return None
     except ValueError:
         return Mark("")  # no boot id is so long: the mark is of another start of the system
-    return Mark(boot, int(synced) if synced.isascii() and synced.isdigit() and len(synced) < 20 else 0)
+    return Mark(boot, int(synced) if synced.isascii() and synced.isdigit() and len(synced) < 20 else None)
 
 
 def write_mark(directory: Path, synced: int, *, sync: bool = True) -> None:
-    """Create the mark, and sync its name to the disk. That is enough: after a crash any content is another boot's.
-
-    If the disk does not have the content, the next start knows less about what the disk has, which is safe.
-    """
+    """Create the mark, and sync it to the disk."""
     try:
-        write_small(directory / MARK, f"{boot_id()} {max(0, synced)}\n".encode(), sync=False)
+        write_small(directory / MARK, _pack_mark(boot_id(), synced), sync=sync)
         if sync:
             sync_directory(directory)
     except OSError:
@@ -153,9 +151,18 @@ def write_mark(directory: Path, synced: int, *, sync: bool = True) -> None:
         raise
 
 
-def mark_failed(directory: Path) -> None:
-    """Write into the mark that the disk failed."""
-    write_small(directory / MARK, f"{FAILED}\n".encode(), sync=False)
+def advance_mark(directory: Path, synced: int) -> None:
+    """Replace the mark by one with a later sequence, and sync it to the disk."""
+    replace_file(directory / MARK, _pack_mark(boot_id(), synced))
+
+
+def mark_failed(directory: Path, synced: int) -> None:
+    """Write into the mark that the disk failed, and up to which sequence it had everything."""
+    write_small(directory / MARK, _pack_mark(FAILED, synced), sync=False)
+
+
+def _pack_mark(boot: str, synced: int) -> bytes:
+    return f"{boot} {max(0, synced)}\n".encode()
 
 
 def is_counted(directory: Path) -> bool:

@@ -27,12 +27,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from zambezi.zeps.about import about
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, OutOfRange
 from zambezi.zeps.journal import identity as identities
@@ -47,8 +48,8 @@ from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.positions import Positions
 from zambezi.zeps.journal.reading import why
 from zambezi.zeps.journal.recovery import recover
+from zambezi.zeps.journal.reserve import with_reserve
 from zambezi.zeps.journal.segment import LOG, Each, PartialWrite, Segment
-from zambezi.zeps.journal.trim import copy_end
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -61,7 +62,6 @@ class Journal(ChangingJournal):
     """The journal of a stream, opened by `Store.open`. One thread calls `append`; others call `sync` and `wake`."""
 
     synced: int  # the last sequence that the disk is known to have
-    counts: Counts  # how many messages of each publisher the stream has
     positions: Positions  # how far named readers have come; a journal that is only read has none
     settings: dict[str, object]  # of this stream alone, given by a client
     may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
@@ -73,10 +73,10 @@ class Journal(ChangingJournal):
         self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
         self._ahead = Ahead(directory)  # used by the thread that has `_syncing`
         self._is_marked = False
+        self._marked = 0  # the sequence in the mark
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
-        self._is_abandoned = False
         self._is_counted = identities.is_counted(directory)
         self._compacted = identities.read_compacted(directory)  # the last sequence that was compacted
         self._counted_from = 0  # no segment before this sequence has a file of counts
@@ -250,7 +250,12 @@ class Journal(ChangingJournal):
                     segment.take_fresh_counts(files, fresh, len(snapshot), begin)
             identities.sync_directory(self.directory)
         except (OSError, JournalError) as error:
-            _log.warning("the counts of stream %a could not be replaced by a snapshot: %s", self.name, error)
+            _log.warning(
+                "the counts of stream %a could not be replaced by a snapshot: %s",
+                self.name,
+                error,
+                extra=about(self.name, error),
+            )
 
     def _sync(self, each: Each) -> int:
         with self._lock:
@@ -274,6 +279,7 @@ class Journal(ChangingJournal):
             with self._lock:
                 self._names_unsynced |= names
             raise self._unsynced_error(error, f"the messages after sequence {self.synced}") from error
+        self._advance_mark(active, last)
         with self._lock:
             for segment in segments:
                 if segment is not active:
@@ -296,9 +302,18 @@ class Journal(ChangingJournal):
                 if segment in self.segments:
                     raise
                 continue  # retention removed it
-            files.sync(segment.count_bytes > RECORD, each)
+            is_new = self._is_counted and segment.first > self._marked  # its counts were never synced
+            files.sync(is_new or segment.count_bytes > RECORD, each)
         if names:
             self._file_cache.with_descriptors(partial(identities.sync_directory, self.directory))
+
+    def _advance_mark(self, active: Segment, last: int) -> None:
+        """Note in the mark that the active segment was synced, if it was the first time."""
+        is_first = self._marked < active.first <= last and (self._is_counted or len(self.segments) > 1)
+        if is_first and self._is_marked and not self.is_cache:
+            with suppress(OSError):  # the mark then says less than is true
+                identities.advance_mark(self.directory, last)
+                self._marked = last
 
     def _write_ahead(self, extent: Extent) -> bool:
         """Sync the end of a segment by the file `ahead`; return False if its own files must be synced."""
@@ -332,7 +347,8 @@ class Journal(ChangingJournal):
             if self.failed or self._active is None:
                 raise self._unwritable_error()
             try:
-                if self._wants_counts and not self._is_counted:
+                is_new = self._wants_counts and not self._is_counted
+                if is_new:
                     self._file_cache.with_descriptors(
                         partial(identities.write_counted, self.directory, sync=not self.is_cache)
                     )
@@ -340,11 +356,14 @@ class Journal(ChangingJournal):
                 self._file_cache.with_descriptors(
                     partial(identities.write_mark, self.directory, self.synced, sync=not self.is_cache)
                 )
-                self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
+                files = self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait
+                if is_new and not self.is_cache:
+                    os.fdatasync(files.counts)  # before the first count: recovery must find the head of the file
             except OSError as error:
                 raise self._write_error(error) from error
             with self._lock:
                 self._idle = 0
+                self._marked = max(0, self.synced)
                 self._unsynced[self.segments[-1].first] = self.segments[-1]
                 self._is_marked = True
 
@@ -357,7 +376,7 @@ class Journal(ChangingJournal):
     def _stop(self, reason: str) -> None:
         self.failed = reason
         with suppress(OSError):
-            identities.mark_failed(self.directory)
+            identities.mark_failed(self.directory, self._marked)
 
     # Retention
 
@@ -430,62 +449,6 @@ class Journal(ChangingJournal):
                     segment.drop_counts()
             self._counted_from = newer.first
 
-    def _remove_oldest(self, rest: list[Segment] | None = None) -> bool:
-        """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
-        instead = rest or []
-        with self._lock:
-            if self.is_trimming and rest is None:
-                return False
-            oldest = self.segments[0]
-            self.segments = [*instead, *self.segments[1:]]
-            self.generation += bool(instead)  # readers must leave the segment although they want messages of it
-            self._recount()
-        try:
-            oldest.remove()
-        except OSError:
-            with self._lock:
-                self.segments = [oldest, *self.segments[len(instead) :]]
-                self._recount()
-            raise
-        with self._lock:
-            self._unsynced.pop(oldest.first, None)
-        self._file_cache.drop(oldest)
-        return True
-
-    def trim(self, first: int, check: Callable[[], object] = lambda: None) -> None:
-        """Remove all messages before a sequence, by an operator's command. Blocks, but no other use of the journal.
-
-        It ends early if `check`, which is called now and then, raises an error.
-        """
-
-        def go_on() -> None:
-            check()
-            if self._is_abandoned:
-                raise JournalError(f"stream {self.name!a} was deleted while it was trimmed")
-
-        with self._trimming:
-            with self._lock:
-                if self.failed or self._active is None:
-                    raise self._unwritable_error()
-                if not 1 <= first <= self.last + 1:
-                    raise OutOfRange(
-                        f"stream {self.name!a} has sequences {self.first} to {self.last}: it cannot begin at {first}",
-                        self.first,
-                    )
-                try:
-                    if self._active.first < first:
-                        self._rotate()  # a segment that is being written is never changed
-                except OSError as error:
-                    raise self._write_error(error) from error
-            try:
-                while self.segments[0].first < first:
-                    go_on()
-                    oldest = self.segments[0]
-                    rest = [copy_end(oldest, first, self.counts.limit, go_on)] if oldest.last >= first else []
-                    self._remove_oldest(rest)
-            except OSError as error:
-                raise self._write_error(error) from error
-
     def truncate(self, last: int) -> None:
         """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation.
 
@@ -526,6 +489,7 @@ class Journal(ChangingJournal):
                 self.positions.save()
                 if self._is_marked:
                     identities.write_mark(self.directory, self.synced)  # the one before says too much
+                    self._marked = max(0, self.synced)
                 self._change_incarnation()
             except (OSError, JournalError) as error:
                 self._stop(f"it could not be cut after sequence {last}: {error}")
@@ -565,6 +529,9 @@ class Journal(ChangingJournal):
         finally:
             self._is_open = False
             self._active = None
+            if not self._is_abandoned:
+                with self._syncing:
+                    self._ahead.close()
             if self._write:
                 self.positions.close()
             for segment in self.segments:
@@ -576,13 +543,15 @@ class Journal(ChangingJournal):
         with self._trimming, self._syncing:
             with self._lock:  # from now on compaction gives no file a name
                 self._active = None
+            self._ahead.close()
             self.close()
 
     # State
 
     def _recover(self) -> None:
         """Repair the files, and continue after the last message. (ZEP-17)"""
-        recovered = self._file_cache.with_descriptors(partial(recover, self.directory, self.policy.batch, self.counts))
+        read = partial(recover, self.directory, self.policy.batch, self.counts)
+        recovered = with_reserve(self.directory.parent, partial(self._file_cache.with_descriptors, read))
         self._set_identity(recovered.identity)
         self.problems = recovered.problems
         self.segments = recovered.segments

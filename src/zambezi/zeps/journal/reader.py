@@ -117,6 +117,11 @@ class Reader:
         """Move past a span that `peek` returned."""
         self.position = span.last
 
+    def check_gap(self, span: Span) -> None:
+        """Raise `OutOfRange` if messages before a span that `peek` returned are missing: the disk is damaged."""
+        if self._journal.gaps and span.first > self.position + 1:
+            raise OutOfRange(missing_reason(self.position + 1, span.first), span.first)
+
     def peek(self, octets: int, credit: int | None = None) -> Span | None:
         """Return the next messages, about `octets` at most but at least one; None if there are none, or no credit.
 
@@ -265,6 +270,14 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader of {self._journal.name!a} after {self.position}>"
+
+
+def missing_reason(wanted: int, following: int) -> str:
+    """Return the reason why a reader gets no more messages before a gap."""
+    return (
+        f"messages {wanted} to {following - 1} are missing, because the journal is damaged; repair it, or subscribe "
+        f"from {following - 1} to go on after them"
+    )
 
 
 def _first(segment: Segment) -> int:

@@ -68,6 +68,7 @@ class JournalReading:
         self._read_indexes: deque[Sequence[IndexEntry]] = deque(maxlen=_READ_INDEXES)  # of objects in the store
         self._befores: OrderedDict[int, int] = OrderedDict()  # what `before` has found in the store
         self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
+        self.gaps: list[str] = []  # messages that damage has removed: readers go on after them
 
     @property
     def messages(self) -> int:
@@ -378,6 +379,8 @@ class JournalReading:
         self.last_time = filled[-1].last_time if filled else 0
         self.last = segments[-1].last if segments else 0
         self.first = segments[0].first if segments else 1
+        broken = [] if self.is_cache else [pair for pair in pairwise(segments) if pair[0].last + 1 != pair[1].first]
+        self.gaps = [segment.describe_gap(following.first) for segment, following in broken]
         if self.backing is not None:
             self._add_backing(self.backing)
 

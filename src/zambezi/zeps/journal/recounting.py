@@ -4,7 +4,8 @@ A batch that is not whole, and has records, is cut off: no reader has seen it, a
 
 If the system went down, the disk can have messages without their records. So messages that the index does not have are
 cut off, and batches at the end whose records are missing; but only if publishers of the stream count their messages,
-and never messages that the disk is known to have had before (`synced` in the mark).
+and never messages that the disk is known to have had before (`synced` in the mark). If the disk never had the file of
+counts of the last segment, no batch of it has records.
 
 A file that is damaged costs counts, and never messages: the counts that remain are written again, as a snapshot, and
 the entries of the index say that they have no counts any more.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from zambezi.zeps.journal.counts import COUNTS, Counts, Recount, has_snapshot, read_places
@@ -40,29 +42,48 @@ class Recounting:
 
         `promised` is the last sequence that the index had before the repair, `synced` one that the disk had.
         """
-        if not has_snapshot(self._active.path):
-            return []  # the file itself is damaged: that is no reason to cut messages
+        has_head = has_snapshot(self._active.path)
+        if not has_head and synced >= self._active.first:
+            return []  # the disk had the file, and it is damaged: that is no reason to cut messages
         before = self._active.last
-        keep = min(before, max(promised, synced))
-        records = [place.record for place in read_places(self._active.path) if place.record is not None]
-        written = Counter([(record.first, record.last) for record in records])
-        blocks = sorted(written)
-        while keep > synced and (entry := self._entry_at(keep)) is not None and entry.publishers:
-            block = blocks[bisect_right(blocks, (entry.first, HIGHEST)) - 1]
-            if entry.last <= block[1] and written[block] == entry.publishers:
-                break
-            keep = max(entry.first - 1, synced)
+        places = read_places(self._active.path) if has_head else ()
+        written = Counter([(place.record.first, place.record.last) for place in places if place.record is not None])
+        keep = self._last_counted_at(min(before, max(promised, synced)), synced, written)
         if keep == before:
             return []
         self._cut_after(keep)
         told = "the disk does not have their counts, and had not confirmed them"
         return [f"{self._active.path}{COUNTS}: the messages after {keep} were cut off: {told}"]
 
-    def _entry_at(self, sequence: int) -> IndexEntry | None:
-        active = self._active
-        if sequence < active.first:
-            return None
-        return unpack(self._files.read_entries(active.locate(self._files, sequence), 1))
+    def _last_counted_at(self, last: int, synced: int, written: Counter[tuple[int, int]]) -> int:
+        """Return the last sequence, up to `last`, before all batches at the end whose records are missing.
+
+        `written` has the batches that have records, with their number. A batch with all its records ends the search:
+        the disk got the records before it earlier.
+        """
+        blocks = sorted(written)
+        keep = last
+        for entry in self._entries_back(last):
+            if entry.last <= synced:
+                break
+            if not entry.publishers:
+                continue
+            place = bisect_right(blocks, (entry.first, HIGHEST)) - 1
+            if place >= 0 and entry.last <= blocks[place][1] and written[blocks[place]] == entry.publishers:
+                break
+            keep = max(entry.first - 1, synced)
+        return keep
+
+    def _entries_back(self, last: int) -> Iterator[IndexEntry]:
+        """Yield the valid entries of the active segment from the one with a sequence back to the first."""
+        stop = self._active.locate(self._files, last) + 1 if last >= self._active.first else 0
+        while stop:
+            start = max(0, stop - _CHUNK)
+            octets = self._files.read_entries(start, stop - start)
+            for position in range(len(octets) - SIZE, -1, -SIZE):
+                if (entry := unpack(octets, position)) is not None:
+                    yield entry
+            stop = start
 
     def recount(self) -> list[str]:
         """Fill in the counts, and make the files agree; return the damage that was found."""
@@ -92,16 +113,8 @@ class Recounting:
 
     def _last_counted(self) -> IndexEntry | None:
         """Return the last entry that says that its batch has counts. In a stream without counts, none is read."""
-        stop = self._active.entries if self._is_counted else 0
-        while stop:
-            start = max(0, stop - _CHUNK)
-            octets = self._files.read_entries(start, stop - start)
-            for position in range(len(octets) - SIZE, -1, -SIZE):
-                entry = unpack(octets, position)
-                if entry is not None and entry.publishers:
-                    return entry
-            stop = start
-        return None
+        entries = self._entries_back(self._active.last) if self._is_counted else iter(())
+        return next((entry for entry in entries if entry.publishers), None)
 
     def _read(self, counts: Counts) -> Recount:
         """Read the files from the last one with a whole snapshot on. Usually that is the file of the last segment."""

@@ -3,7 +3,8 @@
 Recovery repairs the last segment and checks the older ones; `zambezi.zeps.journal.repair` describes how. Afterwards log
 and index agree, and the disk has both.
 
-If the system went down, the messages that only the file `ahead` has are written to their places first.
+If the system went down, the messages that only the file `ahead` has are written to their places first. Segments after
+one that lost its end are removed: see `zambezi.zeps.journal.unsynced`.
 
 The stream gets a new incarnation if a sequence that a subscriber may have seen could be used again: if the mark is of
 another start of the operating system, if entries of the index refer to messages that are missing, or if the stream has
@@ -45,6 +46,7 @@ from zambezi.zeps.journal.names import name_of
 from zambezi.zeps.journal.recounting import Recounting
 from zambezi.zeps.journal.repair import apply_repair, examine_segment
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Name, Segment, found_names, without_replaced
+from zambezi.zeps.journal.unsynced import count_trusted
 
 _WRITE = os.O_RDWR | os.O_CREAT  # creates a missing index
 
@@ -81,6 +83,8 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     promised = segments[-1].first - 1
     if not is_cache:
         _drop_empty_tail(segments)
+        if mark is not None and is_doubtful and mark.synced is not None:
+            problems += _drop_untrusted(directory, identity, segments, mark.synced, batch)
     time = 0
     for segment, following in () if is_cache else pairwise(segments):
         problem = _repair_old_segment(segment, following, batch, time, sync=mark is not None)
@@ -118,7 +122,7 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     counted = is_counted(directory)
     recounting = Recounting(segments, files, counts, is_counted=counted)
     if mark is not None and is_doubtful and has_index and counted:
-        problems += recounting.cut_uncounted(diagnosis.last_promised, mark.synced)
+        problems += recounting.cut_uncounted(diagnosis.last_promised, mark.synced or 0)
     problems += recounting.recount()
     is_changed |= recounting.is_changed
     if is_changed or mark is not None:
@@ -201,6 +205,19 @@ def _drop_empty_tail(segments: list[Segment]) -> None:
         if segment.is_whole(files, following.first):
             break
         segments.pop().remove()
+
+
+def _drop_untrusted(directory: Path, identity: Identity, segments: list[Segment], synced: int, batch: int) -> list[str]:
+    """Remove the segments after one that lost its end with the system; return what was done."""
+    trusted = count_trusted(segments, synced, batch)
+    if trusted == len(segments):
+        return []
+    write_identity(directory, identity.renewed())
+    first = segments[trusted].first
+    while len(segments) > trusted:
+        segments.pop().remove()
+    told = "the disk does not have all messages before them, and had not confirmed them"
+    return [f"{directory}: the messages from {first} on were removed: {told}"]
 
 
 def _repair_old_segment(segment: Segment, following: Segment, batch: int, time: int, *, sync: bool) -> str:

@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from zambezi.zeps.about import about
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.reader import is_cached
@@ -139,6 +140,7 @@ class Scrub:
                 "stream %a: %s; the segment was removed from the disk, because the object store has its messages",
                 journal.name,
                 problem,
+                extra=about(journal.name, problem),
             )
             problem = ""
         if not problem:

@@ -31,6 +31,7 @@ from zambezi.zeps.journal.identity import (
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.reserve import keep_reserve, with_reserve
 from zambezi.zeps.journal.segment import LOG, Segment, found_names
 from zambezi.zeps.journal.stored_policy import changed, merged, read_changes, write_changes
 
@@ -83,6 +84,7 @@ class Store:
         except OSError as error:
             raise JournalError(f"{error.filename or self.path} cannot be used: {error.strerror or error}") from error
         self._remove_leftovers()
+        self.keep_reserve()
         exposed = make_private(self.path)
         if exposed:
             _log.info(
@@ -106,8 +108,13 @@ class Store:
                 f"the data directory {self.path} is in use by {who}: stop it, or use another directory"
             ) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds without the number too
+            with_reserve(self.path, partial(os.pwrite, descriptor, f"{os.getpid()}\n".encode(), 0))
         return descriptor
+
+    def keep_reserve(self) -> bool:
+        """Make the file that keeps room for an operator, if there is room; return whether it exists."""
+        return keep_reserve(self.path)
 
     def _remove_leftovers(self) -> None:
         """Remove the directories of streams whose creation or deletion was interrupted by a crash."""
@@ -280,7 +287,7 @@ class Store:
         journal = self._journals[name]
         settings = merged(journal.settings, changes)
         policy = changed(self.policy, settings)
-        write_changes(journal.directory, settings)
+        with_reserve(self.path, partial(write_changes, journal.directory, settings))
         journal.settings, journal.policy = settings, policy
 
     def truncate(self, name: str, last: int) -> None:

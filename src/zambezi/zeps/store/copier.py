@@ -21,6 +21,7 @@ from typing import Final
 from uuid import uuid4
 
 from zambezi.wire.text import printable
+from zambezi.zeps.about import about
 from zambezi.zeps.errors import JournalError, StoreError, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Count, Counts, Recount
@@ -133,7 +134,9 @@ class Copier:
             self.counters.failures += 1
             self._copies.pop(name, None)  # its log may be in any state: the next attempt takes it again
             if self.problems.get(name) != str(error):
-                _log.warning("stream %s is not copied to the object store: %s", printable(name), error)
+                _log.warning(
+                    "stream %s is not copied to the object store: %s", printable(name), error, extra=about(name, error)
+                )
             self.problems[name] = str(error)
             return not isinstance(error, StoreSilent)
         except (ZepsError, OSError) as error:
@@ -258,7 +261,12 @@ def restore_copies(store: ObjectStore, data: Store, is_wanted: Callable[[str], b
         except StoreSilent:
             raise
         except (StoreError, JournalError) as error:
-            _log.error("stream %s cannot be made again from its copy: %s", printable(stream.name), error)
+            _log.error(
+                "stream %s cannot be made again from its copy: %s",
+                printable(stream.name),
+                error,
+                extra=about(stream.name, error),
+            )
     return restored
 
 
@@ -270,7 +278,12 @@ def _restore(store: ObjectStore, data: Store, stream: StoredStream) -> bool:
         _renew(store, stream)
     restore_stream(store, stream, data)
     told = "" if end.is_released else "; messages may be missing at its end, so it has a new incarnation"
-    _log.warning("stream %s was made again from its copy in the object store%s", printable(stream.name), told)
+    _log.warning(
+        "stream %s was made again from its copy in the object store%s",
+        printable(stream.name),
+        told,
+        extra=about(stream.name),
+    )
     return True
 
 
