@@ -334,7 +334,7 @@ async def test_arguments_that_are_not_valid(tmp_path: Path, connect: Connect) ->
     async with connected(tmp_path, connect=connect) as (_, client):
         stream = client.stream("s")
         for options, problem in (
-            ({"name": ""}, "must be text that is not empty"),
+            ({"name": ""}, "a reader needs a name"),
             ({"name": 5}, "must be text"),
             ({"name": "n" * 256}, "cannot be sent"),
             ({"name": "\ud800"}, "cannot be sent"),
