@@ -284,6 +284,8 @@ def main() -> None:
     arguments = parser.parse_args()
     messages, rounds = arguments.messages, arguments.rounds
     print(environment({"Spark": pyspark.__version__, "Arrow": pa.__version__, "numpy": np.__version__}), flush=True)
+    rows = Bars("spark")
+    bars: list[tuple[str, float, float]] = []
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         fill(work / "data", messages)
@@ -292,7 +294,6 @@ def main() -> None:
         read(spark, work).write.parquet(str(work / "parquet"))
         with broker(work / "data") as (where, pid):
             endpoint = where["endpoint"]
-            bars: list[tuple[str, float, float]] = []
             if arguments.only in (None, "queries"):
                 bars += run_queries(spark, work, endpoint, messages, rounds)
             if arguments.only in (None, "sink"):
@@ -302,9 +303,8 @@ def main() -> None:
             if arguments.only in (None, "latency"):
                 bars += run_latency(spark, work, endpoint, rounds)
             if arguments.only in (None, "small"):
-                bars += run_small(spark, work, rounds)
+                run_small(spark, work, rounds, rows)
         spark.stop()
-    rows = Bars("spark")
     for bar in bars:
         rows.at_least(*bar)
     rows.show()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.brokers.system import processor_time
-from bench.report import table
+from bench.report import Bars, table
 from bench.spark import BATCH
 from bench.spark_broker import broker
 from bench.spark_tasks import fill, fill_streams
@@ -43,8 +43,8 @@ def scan(spark: SparkSession, path: Path, rows: int, rounds: int, *, curve: bool
     return statistics.median(clock[1:]), statistics.median(used[1:])  # the first round is for the JVM to get warm
 
 
-def run_small(spark: SparkSession, work: Path, rounds: int) -> list[tuple[str, float, float]]:
-    """Measure, print, and return the bars."""
+def run_small(spark: SparkSession, work: Path, rounds: int, bars: Bars) -> None:
+    """Measure, print, and add the bars."""
     fill(work / "large", MESSAGES, BATCH)
     fill(work / "single", MESSAGES, 1)
     fill_streams(work / "streams", STREAMS)
@@ -64,8 +64,10 @@ def run_small(spark: SparkSession, work: Path, rounds: int) -> list[tuple[str, f
         for name, ((clock, used), count) in measured.items()
     ]
     print(table(["", "seconds", "of the broker's processor", "million rows/s"], rows), flush=True)
-    return [
-        (f"{STREAMS:,} streams by endpoint, {STREAMS_SECONDS:g} s to their time", STREAMS_SECONDS / streams[0], 1.0),
-        ("batches of one message by endpoint, million rows/s", MESSAGES / single[0] / 1e6, SINGLE),
-        ("endpoint with CURVE, million rows/s", MESSAGES / secret[0] / 1e6, CURVE),
-    ]
+    seconds = STREAMS_SECONDS
+    bars.at_most(f"{STREAMS:,} streams by endpoint", streams[0], seconds, " s", processor=f"broker {streams[1]:.1f} s")
+    null = f"batches of {BATCH:,}, NULL {MESSAGES / large[0] / 1e6:.2f}"
+    for name, found, least in (("batches of one message", single, SINGLE), ("with CURVE", secret, CURVE)):
+        processor = f"broker {found[1] / MESSAGES * 1e6:.2f} us/row beside {large[1] / MESSAGES * 1e6:.2f}"
+        rate = MESSAGES / found[0] / 1e6
+        bars.at_least(f"endpoint, {name}", rate, least, " million rows/s", beside=null, processor=processor)
