@@ -23,17 +23,17 @@ import statistics
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from bench.brokers.jetstream import STREAM, JetStream
 from bench.brokers.streams import RedisStreams
-from bench.brokers.system import System
+from bench.brokers.system import System, processor_time
 from bench.report import Bars, environment, table
 from zambezi.memory import keep_memory
 from zambezi.zeps.asyncio import Client, Stream
@@ -58,9 +58,19 @@ PUBLISHERS: Final = 50
 ALWAYS: Final = "always"
 RIVALS: Final = ("Redis, always", "JetStream, always")
 FLUSHING: Final = ("flush", "publishers")
+COUNTS: Final = {"flood": FLOOD, "flush": FLUSHES, "publishers": PUBLISHERS * FLUSHES}  # messages
 _NOT_KNOWN: Final = -1  # the number of fsyncs of other brokers
 
 _fork = multiprocessing.get_context("fork")
+
+
+class Figures(NamedTuple):
+    """The result of a measurement."""
+
+    result: float  # milliseconds, or messages per second
+    syncs: int
+    clients: float  # processor time of the clients, in seconds
+    broker: float  # processor time of the broker, in seconds
 
 
 class Way(ABC):
@@ -76,12 +86,12 @@ class Way(ABC):
         return {}
 
     @abstractmethod
-    def flood(self) -> tuple[float, int] | None:
-        """Return the messages per second of one publisher, and the number of fsyncs; None if it is not measured."""
+    def flood(self) -> Figures | None:
+        """Return the messages per second of one publisher; None if it is not measured."""
 
     @abstractmethod
-    def measure(self, measure: Measure) -> tuple[float, int]:
-        """Return a figure of publishers that flush each message, and the number of fsyncs."""
+    def measure(self, measure: Measure) -> Figures:
+        """Return a figure of publishers that flush each message."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +102,16 @@ class Ours(Way):
     sync: Sync
     counts: bool = True
 
-    def flood(self) -> tuple[float, int]:
+    def flood(self) -> Figures:
         return self._run(_flood)
 
-    def measure(self, measure: Measure) -> tuple[float, int]:
+    def measure(self, measure: Measure) -> Figures:
         async def run(clients: list[Client]) -> float:
             return await measure([partial(_publish_and_flush, client.stream("shared")) for client in clients])
 
         return self._run(run)
 
-    def _run(self, use: Callable[[list[Client]], Awaitable[float]]) -> tuple[float, int]:
+    def _run(self, use: Callable[[list[Client]], Awaitable[float]]) -> Figures:
         async def run(endpoint: str) -> float:
             async with AsyncExitStack() as stack:
                 return await use([await stack.enter_async_context(Client.connect(endpoint)) for _ in range(PUBLISHERS)])
@@ -112,12 +122,21 @@ class Ours(Way):
             process.start()
             try:
                 vars(publisher_connection)["ONCE"] = ONCE if self.counts else ""
-                found = asyncio.run(run(ours.recv()))
+                endpoint = ours.recv()
+                assert process.pid is not None
+                found, clients, broker = _timed(partial(run, endpoint), process.pid)
                 ours.send(None)
-                return found, int(ours.recv())
+                return Figures(found, int(ours.recv()), clients, broker)
             finally:
                 process.join(10)
                 process.kill()
+
+
+def _timed(use: Callable[[], Coroutine[None, None, float]], broker: int) -> tuple[float, float, float]:
+    """Return a result, and the processor times that it took: of this process, and of the broker with this pid."""
+    began = time.process_time(), processor_time(broker)
+    found = asyncio.run(use())
+    return found, time.process_time() - began[0], processor_time(broker) - began[1]
 
 
 async def _serve(directory: str, sync: Sync, pipe: Connection) -> None:
@@ -163,13 +182,14 @@ class Rival(Way):
     def flood(self) -> None:
         return None
 
-    def measure(self, measure: Measure) -> tuple[float, int]:
+    def measure(self, measure: Measure) -> Figures:
         async def run(port: int) -> float:
             async with self.posts(port) as posts:
                 return await measure(posts)
 
         with tempfile.TemporaryDirectory(prefix="bench-") as directory, self.system.serve(Path(directory)) as server:
-            return asyncio.run(run(server.port)), _NOT_KNOWN
+            found, clients, broker = _timed(partial(run, server.port), server.pid)
+            return Figures(found, _NOT_KNOWN, clients, broker)
 
     @abstractmethod
     def posts(self, port: int) -> AbstractAsyncContextManager[list[Post]]:
@@ -267,37 +287,48 @@ def main() -> None:
     rows = []
     for short in arguments.only:
         name, measure = MEASURES[short]
-        found: dict[Way, list[tuple[float, int]]] = {way: [] for way in ways}
+        found: dict[Way, list[Figures]] = {way: [] for way in ways}
         for _ in range(arguments.rounds):
             for way in ways:
                 if one := way.flood() if measure is None else way.measure(measure):
                     found[way].append(one)
-        rows += [_row(name, way.name, figures) for way, figures in found.items() if figures]
+        rows += [_row(name, way.name, figures, COUNTS[short]) for way, figures in found.items() if figures]
         if short in FLUSHING:
-            medians = {way.name: statistics.median(one for one, _ in figures) for way, figures in found.items()}
-            _judge(bars, name, medians, is_time=short == "flush")
-    print(table(["measurement", "sync", "result", "fsyncs"], rows))
+            every = {way.name: figures for way, figures in found.items()}
+            _judge(bars, name, every, COUNTS[short], is_time=short == "flush")
+    print(table(["measurement", "sync", "result", "fsyncs", "clients us", "broker us"], rows))
     bars.show()
 
 
-def _judge(bars: Bars, name: str, found: Mapping[str, float], *, is_time: bool) -> None:
+def _judge(bars: Bars, name: str, every: Mapping[str, list[Figures]], count: int, *, is_time: bool) -> None:
     """Add a row for each rival: ahead of it is a shorter time, or a higher rate."""
-    ours = found[ALWAYS]
+    ours = _median(every[ALWAYS], "result")
     for rival in RIVALS:
-        theirs = found.get(rival, math.nan)
+        figures = every.get(rival, [])
+        theirs = _median(figures, "result")
         ratio = ours / theirs if is_time else theirs / ours
-        beside = rival if math.isnan(theirs) else f"{rival} {_shown(theirs)}"
-        bars.at_most(name, ratio, 1.0, result=_shown(ours), beside=beside)
+        beside = f"{rival} {_shown(theirs)}" if figures else rival
+        processor = " beside ".join([_processor(one, count) for one in (every[ALWAYS], figures) if one])
+        bars.at_most(name, ratio, 1.0, result=_shown(ours), beside=beside, processor=processor)
+
+
+def _processor(found: Sequence[Figures], count: int) -> str:
+    """Return the processor time of a message, of the clients and the broker together."""
+    return f"{(_median(found, 'clients') + _median(found, 'broker')) / count * 1e6:.0f} us"
+
+
+def _median(found: Sequence[Figures], field: str) -> float:
+    return statistics.median(getattr(one, field) for one in found) if found else math.nan
 
 
 def _shown(figure: float) -> str:
     return f"{figure:,.2f}" if figure < 100 else f"{figure:,.0f}"
 
 
-def _row(name: str, way: str, found: Sequence[tuple[float, int]]) -> list[str]:
-    figure = statistics.median(one for one, _ in found)
-    syncs = statistics.median(count for _, count in found)
-    return [name, way, _shown(figure), f"{syncs:,.0f}" if syncs != _NOT_KNOWN else ""]
+def _row(name: str, way: str, found: Sequence[Figures], count: int) -> list[str]:
+    syncs = _median(found, "syncs")
+    costs = [f"{_median(found, field) / count * 1e6:.2f}" for field in ("clients", "broker")]
+    return [name, way, _shown(_median(found, "result")), f"{syncs:,.0f}" if syncs != _NOT_KNOWN else "", *costs]
 
 
 if __name__ == "__main__":

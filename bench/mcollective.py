@@ -30,11 +30,11 @@ from itertools import repeat
 from multiprocessing.connection import Connection as ProcessPipe
 from typing import Final
 
-import psutil
 import zmq
 from nacl import _sodium
 from nacl.bindings import crypto_box_BEFORENMBYTES, crypto_box_NONCEBYTES
 
+from bench.brokers.system import processor_time
 from bench.report import Bars, environment, table
 from zambezi.mcollective.asyncio import Middleware
 from zambezi.zmtp import Bound, CurveClient, CurveServer, KeyPair, Null, z85
@@ -216,11 +216,10 @@ def measure(serve: Server, case: Case) -> Figures:
         if not windows.poll(PATIENCE):
             raise AssertionError("the subscribers did not get ready")
         windows.recv()
-        process = psutil.Process(server.pid)
-        before = process.cpu_times()
+        assert server.pid is not None
+        before = processor_time(server.pid)
         deliveries, took = publish(case, endpoint, windows)
-        after = process.cpu_times()
-        processor = after.user + after.system - before.user - before.system
+        processor = processor_time(server.pid) - before
         if serve is serve_zambezi:
             ours.send(None)
             ours.recv()
@@ -276,7 +275,7 @@ def compare(case: Case, rounds: int, bars: Bars) -> list[list[str]]:
             ours = statistics.median(each[1] for each in figures["zambezi"]) * 1e6
             beside = f"libsodium alone {floor * 1e6:.1f} us, libzmq {base[1] * 1e6:.1f} us"
             name = f"CURVE, PUT to {case.subscribers}, processor of a delivery"
-            bars.at_most(name, ours, MOST[case.subscribers], " us", beside=beside)
+            bars.at_most(name, ours, MOST[case.subscribers], " us", beside=beside, processor=f"{ours:.1f} us")
     return rows
 
 

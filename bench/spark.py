@@ -1,13 +1,14 @@
 """The Spark source and sink beside Parquet and JSON lines, in one session, over the same messages of 100 octets.
 
-    python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2] [--only sink|queries|lake|latency]
+    python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2] [--only sink|queries|lake|latency|small]
 
 Count, groupBy(key), a scan of all columns to nowhere, and a write to Parquet, from the source by path and by endpoint
 (a broker in a process of its own), from Parquet and from JSON lines that have the same rows. Then decoding alone on one
 core, the sink beside our own client's batched publish, a streaming query over everything, how long a small batch
-takes, Delta tables (bench.spark_lake) and the time from publish to sink (bench.spark_latency). Each figure is the
-median of the rounds, which take turns; the bars are those of the design. The sink's figures include the processor time
-of each process, which says more than the clock if other programs use the machine.
+takes, Delta tables (bench.spark_lake), the time from publish to sink (bench.spark_latency), and small batches, many
+streams and CURVE (bench.spark_small). Each figure is the median of the rounds, which take turns; the bars are those of
+the design. The sink's figures include the processor time of each process, which says more than the clock if other
+programs use the machine.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ import argparse
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -32,6 +31,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession  # noqa: TC002 - what is measured
 
 from bench.report import Bars, environment, table
+from bench.spark_broker import broker
 from bench.spark_latency import run_latency
 from zambezi.spark import session
 from zambezi.spark.columns import BatchTimes, EncodedMessages, RecordBatchBuilder
@@ -49,18 +49,8 @@ PARQUET = "sink, from Parquet"
 SMALL = "sink, from Parquet, small rows"
 LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 TICKS = os.sysconf("SC_CLK_TCK")
+PARTS = ("sink", "queries", "lake", "latency", "small")
 FEW = "sequence long, timestamp timestamp, key string, body binary"
-_BROKER = """
-import asyncio, sys
-from zambezi.memory import keep_memory
-from zambezi.zeps.broker import Broker
-keep_memory()
-async def main():
-    async with Broker(sys.argv[1]) as broker:
-        print(broker.bind("tcp://127.0.0.1:*"), flush=True)
-        await asyncio.Event().wait()
-asyncio.run(main())
-"""
 
 
 def frames(start: int, count: int) -> list[bytes]:
@@ -81,18 +71,6 @@ def fill(path: Path, messages: int) -> None:
         for start in range(0, messages, BATCH):
             made = deliver(frames(start, min(BATCH, messages - start)), journal.last + 1)
             journal.append(made, 1_700_000_000 + start / 1_000_000)
-
-
-@contextmanager
-def broker(path: Path) -> Iterator[tuple[str, int]]:
-    """Run a broker; yield its endpoint and its process id."""
-    process = subprocess.Popen([sys.executable, "-c", _BROKER, str(path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip(), process.pid
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -294,23 +272,28 @@ def latency(spark: SparkSession, endpoint: str, work: Path, rounds: int) -> list
 
 def main() -> None:
     from bench.spark_lake import run_lake  # noqa: PLC0415 - it needs the messages of this module
+    from bench.spark_small import run_small  # noqa: PLC0415 - so does it
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--only", choices=("sink", "queries", "lake", "latency"), help="a part of the measurements")
+    parser.add_argument(
+        "--only", choices=("sink", "queries", "lake", "latency", "small"), help="a part of the measurements"
+    )
     arguments = parser.parse_args()
     messages, rounds = arguments.messages, arguments.rounds
     print(environment({"Spark": pyspark.__version__, "Arrow": pa.__version__, "numpy": np.__version__}), flush=True)
+    rows = Bars("spark")
+    bars: list[tuple[str, float, float]] = []
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         fill(work / "data", messages)
         settings = {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.log.level": "ERROR"}
         spark = session(f"local[{arguments.cores}]", name="bench", settings=settings)
         read(spark, work).write.parquet(str(work / "parquet"))
-        with broker(work / "data") as (endpoint, pid):
-            bars: list[tuple[str, float, float]] = []
+        with broker(work / "data") as (where, pid):
+            endpoint = where["endpoint"]
             if arguments.only in (None, "queries"):
                 bars += run_queries(spark, work, endpoint, messages, rounds)
             if arguments.only in (None, "sink"):
@@ -319,8 +302,9 @@ def main() -> None:
                 bars += run_lake(spark, work, STREAM, messages, rounds)
             if arguments.only in (None, "latency"):
                 bars += run_latency(spark, work, endpoint, rounds)
+            if arguments.only in (None, "small"):
+                run_small(spark, work, rounds, rows)
         spark.stop()
-    rows = Bars("spark")
     for bar in bars:
         rows.at_least(*bar)
     rows.show()

@@ -10,39 +10,23 @@ machine that others use.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from bench.brokers.system import processor_time
 from bench.report import environment, table
 from bench.spark import BATCH, STREAM, frames
+from bench.spark_broker import broker
 from zambezi.spark.batch_reader import BatchReader
 from zambezi.spark.options import BATCH as QUERY
 from zambezi.spark.options import Options
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Policy, Store
-from zambezi.zmtp.keys import KeyPair
 
-KEYS = KeyPair.generate(bytes(32))
-_BROKER = """
-import asyncio, sys
-from zambezi.memory import keep_memory
-from zambezi.zeps.broker import Broker
-from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.security import CurveServer, Null
-keep_memory()
-async def main():
-    security = CurveServer(KeyPair.generate(bytes(32))) if sys.argv[2] == "curve" else Null()
-    async with Broker(sys.argv[1], security=security) as broker:
-        print(broker.bind("tcp://127.0.0.1:*"), flush=True)
-        await asyncio.Event().wait()
-asyncio.run(main())
-"""
 ALL = "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string"
 BARE = "stream string, sequence long, timestamp timestamp"
 
@@ -62,7 +46,8 @@ def fill(path: Path, messages: int, batch: int) -> None:
         journal = store.open(STREAM)
         while journal.last < messages:
             start = journal.last % BATCH
-            journal.append(deliver(some[start : start + batch], journal.last + 1), 1_700_000_000 + journal.last / 1e6)
+            made = some[start : start + min(batch, messages - journal.last)]
+            journal.append(deliver(made, journal.last + 1), 1_700_000_000 + journal.last / 1e6)
 
 
 def fill_streams(path: Path, streams: int) -> None:
@@ -73,35 +58,19 @@ def fill_streams(path: Path, streams: int) -> None:
             store.open(f"device/{number:05d}").append(some, 1_700_000_000)
 
 
-def processor(pid: int) -> float:
-    """Seconds of processor that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def read(path: Path, way: str, columns: str) -> tuple[int, float, float, float]:
     """Read everything; return the rows, and seconds: by the clock, of the task and of the broker."""
-    options = {"streamPattern": ""}
-    broker = None
     if way == "path":
-        options["path"] = str(path)
-    else:
-        command = [sys.executable, "-c", _BROKER, str(path), "curve" if "CURVE" in way else "null"]
-        broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert broker.stdout is not None
-        options["endpoint"] = broker.stdout.readline().strip()
-        if "CURVE" in way:
-            options["serverKey"] = KEYS.public_z85
-    try:
-        began, task, other = time.perf_counter(), time.process_time(), processor(broker.pid) if broker else 0.0
-        reader = BatchReader(schema_of(columns), Options(options, QUERY))
-        rows = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
-        other = processor(broker.pid) - other if broker else 0.0
-        return rows, time.perf_counter() - began, time.process_time() - task, other
-    finally:
-        if broker is not None:
-            broker.terminate()
-            broker.wait()
+        return _read({"path": str(path)}, columns, lambda: 0.0)
+    with broker(path, curve="CURVE" in way) as (options, pid):
+        return _read(options, columns, lambda: processor_time(pid))
+
+
+def _read(options: dict[str, str], columns: str, used: Callable[[], float]) -> tuple[int, float, float, float]:
+    began, task, other = time.perf_counter(), time.process_time(), used()
+    reader = BatchReader(schema_of(columns), Options({"streamPattern": "", **options}, QUERY))
+    rows = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+    return rows, time.perf_counter() - began, time.process_time() - task, used() - other
 
 
 def main() -> None:

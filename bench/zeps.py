@@ -33,7 +33,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from bench.brokers.body import Case
 from bench.brokers.jetstream import JetStream
@@ -43,7 +43,7 @@ from bench.brokers.run import Failed, Figures, measure, measure_replay, median
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
 from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziFiltered, ZambeziMessages, ZambeziOnce
-from bench.report import Bars, environment, table
+from bench.report import Bars, Texts, environment, table
 
 OURS: Final = Zambezi()
 ONCE: Final = ZambeziOnce()
@@ -100,11 +100,11 @@ class Run:
                     print(f"{system.name}: {error}", file=sys.stderr)
         return found
 
-    def below(self, promise: str, found: float, limit: float, unit: str = "x") -> None:
-        self.bars.at_most(promise, found, limit, unit)
+    def below(self, promise: str, found: float, limit: float, unit: str = "x", **texts: Unpack[Texts]) -> None:
+        self.bars.at_most(promise, found, limit, unit, **texts)
 
-    def above(self, promise: str, found: float, limit: float) -> None:
-        self.bars.at_least(promise, found, limit)
+    def above(self, promise: str, found: float, limit: float, **texts: Unpack[Texts]) -> None:
+        self.bars.at_least(promise, found, limit, **texts)
 
 
 def _cost(found: list[Figures]) -> float:
@@ -117,6 +117,18 @@ def _rate(found: list[Figures]) -> float:
 
 def _p50(found: list[Figures]) -> float:
     return median(found, lambda one: one.age(0.5))
+
+
+def _rate_texts(ours: list[Figures], name: str, theirs: list[Figures]) -> Texts:
+    """Return both rates, and the processor times of both brokers for each message."""
+    processor = f"{_cost(ours):.3f} us beside {_cost(theirs):.3f}"
+    return Texts(result=f"{_rate(ours):,.0f}/s", beside=f"{name} {_rate(theirs):,.0f}/s", processor=processor)
+
+
+def _p50_texts(ours: list[Figures], name: str, theirs: list[Figures]) -> Texts:
+    """Return both latencies, and the processor times of both brokers for each message."""
+    processor = f"{_cost(ours):.0f} us beside {_cost(theirs):.0f}"
+    return Texts(result=f"{_p50(ours):.0f} us", beside=f"{name} {_p50(theirs):.0f} us", processor=processor)
 
 
 def _show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -153,7 +165,10 @@ def cost(run: Run) -> None:
         _show(f"Cost of a delivery, {size} B, raw sockets", heads, rows)
         most = COSTS[size]
         promise = f"1 to 1, {size} B: at most {most} us of the broker's processor per message"
-        run.below(promise, _cost(every[1][OURS]), most, " us")
+        cost_of = {system.name: _cost(every[1].get(system, [])) for system in (REDIS, RELAY)}
+        beside = ", ".join([f"{name} {figure:.2f} us" for name, figure in cost_of.items()])
+        ours = _cost(every[1][OURS])
+        run.below(promise, ours, most, " us", beside=beside, processor=f"{ours:.2f} us")
         if size == SIZES[0]:
             _cost_bars(run, every)
 
@@ -194,8 +209,10 @@ def clients(run: Run) -> None:
         _show(f"End to end by Python clients, {size} B", heads, rows)
         found = every[1]
         if size == 1024:
-            times = _rate(found[OURS]) / _rate(found.get(REDIS, []))
-            run.above(f"1 to 1, 1 KiB, Python clients: 5 times {REDIS.name}", times, 5)
+            redis = found.get(REDIS, [])
+            texts = _rate_texts(found[OURS], REDIS.name, redis)
+            times = _rate(found[OURS]) / _rate(redis)
+            run.above(f"1 to 1, 1 KiB, Python clients: 5 times {REDIS.name}", times, 5, **texts)
         else:
             slowest = min(_rate(found[face]) for face in FACES)
             for rival in (NATS, REDIS):
@@ -235,7 +252,8 @@ def replay(run: Run, messages: int) -> None:
     _show("Replay of everything to one subscriber, 100 B, raw socket", heads, rows)
     run.above("unfiltered replay at half the rate of bare sendfile", _rate(found[OURS]) / limit, 0.5)
     ratio = _rate(found[FILTERED]) / _rate(found[OURS])
-    run.above("replay by a prefix that takes half, at 0.3 of the rate of unfiltered replay", ratio, 0.3)
+    texts = _rate_texts(found[FILTERED], "unfiltered", found[OURS])
+    run.above("replay by a prefix that takes half, at 0.3 of the rate of unfiltered replay", ratio, 0.3, **texts)
 
 
 def latency(run: Run) -> None:
@@ -258,8 +276,19 @@ def latency(run: Run) -> None:
             for system, figures in found.items()
         ]
         _show(f"Latency at {RATE:,.0f} messages/s, 100 B, {name}", heads, rows)
-        run.below(f"p50 latency at most that of NATS, {name}", _p50(found[OURS]) / nats, 1)
-        run.below(f"p50 latency at most {share:g} of that of Redis, {name}", _p50(found[OURS]) / redis, share)
+        ours = found[OURS]
+        run.below(
+            f"p50 latency at most that of NATS, {name}",
+            _p50(ours) / nats,
+            1,
+            **_p50_texts(ours, NATS.name, found.get(NATS, [])),
+        )
+        run.below(
+            f"p50 latency at most {share:g} of that of Redis, {name}",
+            _p50(ours) / redis,
+            share,
+            **_p50_texts(ours, REDIS.name, found.get(REDIS, [])),
+        )
 
 
 def prefixes(run: Run) -> None:

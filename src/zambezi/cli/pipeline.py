@@ -191,7 +191,8 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--publish",
         metavar="STREAM",
-        help="publish alarms to a stream: a message for each new reason why it is not healthy (needs --endpoint)",
+        help="publish alarms to a stream: a message for each new reason why it is not healthy, and one when "
+        "that is over (needs --endpoint)",
     )
     options.add_argument(
         "--publish-reports", metavar="STREAM", help="publish the rows of the reports to a stream (needs --endpoint)"
@@ -401,9 +402,9 @@ class _Session:
 
     def _report(self, *, final: bool) -> int:
         """Save the results, publish them if asked to, and print them at the end. Return the exit status."""
+        from zambezi.spark.pipelines.alarms import publish_alarms  # noqa: PLC0415
         from zambezi.spark.pipelines.files import write_csv  # noqa: PLC0415
         from zambezi.spark.pipelines.results import compute, publish_reports, save, save_plots  # noqa: PLC0415
-        from zambezi.spark.pipelines.verdict import publish_alarms  # noqa: PLC0415
 
         arguments, work = self._arguments, self._work
         try:
@@ -412,7 +413,8 @@ class _Session:
             verdict = work.judge(results)
             save(results, verdict, self._results)
             if arguments.publish:
-                publish_alarms(verdict, sink_options(arguments, arguments.publish), table=str(work.place))
+                sink = sink_options(arguments, arguments.publish)
+                publish_alarms(verdict, sink, table=str(work.place), memory=self._results)
             if arguments.csv:
                 write_csv(reports, arguments.csv)
             if arguments.report or arguments.plots:

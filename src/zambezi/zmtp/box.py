@@ -3,14 +3,15 @@
 Each frame is a box of its own, so CURVE costs one call into libsodium per frame. PyNaCl's wrapper checks and copies
 around each call, which nearly doubles the cost. This module calls the same functions of PyNaCl's libsodium directly.
 It puts the arguments of many calls into columns, and `map` makes the calls: so the interpreter runs no bytecode for
-a single frame. Frames that are large, or few, or wrong, are handled one by one.
+a single frame. For frames whose sizes come again and again, `box_forms` has the arguments ready. Frames that are large,
+or few, or wrong, are handled one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import islice, repeat
 from operator import add, itemgetter, lt, sub
 from struct import Struct
 from typing import Any, Final
@@ -18,6 +19,7 @@ from typing import Any, Final
 import nacl.bindings
 from nacl import _sodium  # the cffi module on which PyNaCl itself is built
 
+from zambezi.zmtp.box_forms import COUNT, Forms, OpenForm, SealForm
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import COMMAND, MORE
 
@@ -31,7 +33,7 @@ _MAC: Final = 16
 _HEADER: Final = len(_MESSAGE) + 8
 OVERHEAD: Final = _HEADER + _MAC + 1  # the last byte is the flags byte inside the box
 _LAST_NONCE: Final = 2**64 - 1
-SLOTS: Final = 64
+SLOTS: Final = COUNT
 SLOT: Final = 4096 + 64  # bytes. Not a power of two: else all slots would share a few lines of the processor's cache
 _FEW_TO_SEAL: Final = 6  # fewer boxes are cheaper to seal one by one,
 _FEW_TO_OPEN: Final = 16  # or to open one by one
@@ -42,6 +44,7 @@ _NO_BOX: Final = "CURVE: libsodium cannot make a box"  # it always can: no frame
 # box with bit 1, not with COMMAND, which is bit 2.
 _BOXED_COMMAND: Final = 0x02
 _FLAGS: Final = {0: b"\0", MORE: b"\1", COMMAND: bytes((_BOXED_COMMAND,))}
+_BOXED_FLAGS: Final = bytes((0, MORE, 0, 0, _BOXED_COMMAND)) + bytes(251)
 _WRONG: Final = 0xFF
 _UNBOXED_FLAGS: Final = bytes((0, MORE, COMMAND)) + bytes([_WRONG]) * 253
 
@@ -61,18 +64,14 @@ class Sealer:
         numbers = self._take_nonces(len(payloads))
         if len(payloads) < _FEW_TO_SEAL or max(map(len, payloads)) > SLOT - _MAC - 1:
             return self._seal_each(flags, payloads, numbers)
-        texts = _texts(flags, payloads)
-        sizes = list(map(len, texts))
-        counters = list(map(_COUNTER.pack, numbers))
-        boxes: list[bytes] = []
-        for start in range(0, len(texts), SLOTS):
+        every = bytes(islice(flags, len(payloads)))
+        if len(every) < len(payloads):
+            raise ValueError(_NO_FLAGS)
+        sealed = []
+        for start in range(0, len(payloads), SLOTS):
             stop = start + SLOTS
-            boxes += self._seal_some(texts[start:stop], sizes[start:stop], counters[start:stop])
-        pieces = [b""] * (3 * len(boxes))
-        pieces[0::3] = map(_HEADS.__getitem__, sizes)
-        pieces[1::3] = counters
-        pieces[2::3] = boxes
-        return b"".join(pieces)
+            sealed.append(self._seal_some(every[start:stop], payloads[start:stop], numbers[start:stop]))
+        return sealed[0] if len(sealed) == 1 else b"".join(sealed)
 
     def seal_plan(self, plan: Plan) -> bytes:
         """Return what `seal` returns for the frames of a plan, in three quarters of the time."""
@@ -91,14 +90,32 @@ class Sealer:
         self._nonce = end
         return range(first, end)
 
-    def _seal_some(self, texts: list[bytes], sizes: list[int], counters: list[bytes]) -> list[bytes]:
-        """Return the boxes of contents for which there are slots."""
+    def _seal_some(self, flags: bytes, payloads: Sequence[bytes], numbers: range) -> bytes:
+        """Seal frames for which there are slots."""
+        sizes = tuple(map(len, payloads))
+        form = _SEAL_FORMS.take(sizes)
+        if form is None:
+            return self._seal_columns(flags, payloads, numbers)
+        sealed = form.seal(self._key, self._prefix, numbers, flags.translate(_BOXED_FLAGS), payloads)
+        if sealed is None:
+            raise ProtocolError(_NO_BOX)
+        _SEAL_FORMS.give_back(sizes, form)
+        return sealed
+
+    def _seal_columns(self, flags: bytes, payloads: Sequence[bytes], numbers: range) -> bytes:
+        """Seal frames for which there are slots, and no form."""
+        texts = _texts(flags, payloads)
+        sizes = list(map(len, texts))
+        counters = list(map(_COUNTER.pack, numbers))
         slots = _take_slots()
         slots.set_nonces(self._prefix, counters)
         _seal(slots.places, texts, sizes, slots.nonces, self._key)
-        boxes = list(map(_ffi.unpack, slots.boxes, map(add, sizes, repeat(_MAC))))
+        pieces = [b""] * (3 * len(texts))
+        pieces[0::3] = map(_HEADS.__getitem__, sizes)
+        pieces[1::3] = counters
+        pieces[2::3] = map(_ffi.unpack, slots.boxes, map(add, sizes, repeat(_MAC)))
         _SPARE.append(slots)
-        return boxes
+        return b"".join(pieces)
 
     def _seal_each(self, flags: Iterable[int], payloads: Sequence[bytes], numbers: range) -> bytes:
         """Seal frames that are large or few."""
@@ -157,8 +174,27 @@ class Opener:
         """
         for start in range(0, len(bodies), SLOTS):
             some = bodies[start : start + SLOTS]
-            if len(some) < _FEW_TO_OPEN or not self._open_many(some, flags, payloads):
+            if len(some) < _FEW_TO_OPEN or not (
+                self._open_form(some, flags, payloads) or self._open_many(some, flags, payloads)
+            ):
                 self._open_each(some, flags, payloads)
+
+    def _open_form(self, bodies: Sequence[bytes], flags: bytearray, payloads: list[bytes]) -> bool:
+        """Open boxes of sizes that have come before; if there is no form for them, or one is wrong, return False."""
+        sizes = tuple(map(len, bodies))
+        form = _OPEN_FORMS.take(sizes) if min(sizes) > _HEADER + _MAC else None
+        found = form.open(self._key, self._prefix, _MESSAGE + self._nonce, bodies) if form is not None else None
+        if form is None or found is None:
+            return False
+        boxed, texts, head = found
+        unboxed = boxed.translate(_UNBOXED_FLAGS)
+        if _WRONG in unboxed:
+            return False
+        _OPEN_FORMS.give_back(sizes, form)
+        flags += unboxed
+        payloads += texts
+        self._nonce = head[len(_MESSAGE) :]
+        return True
 
     def _open_many(self, bodies: Sequence[bytes], flags: bytearray, payloads: list[bytes]) -> bool:
         """Open boxes together; if one is large or wrong, open none, and return False."""
@@ -299,6 +335,8 @@ class _Layouts(dict[int, str]):
 
 _HEADS: Final = _Heads()
 _LAYOUTS: Final = _Layouts()
+_OPEN_FORMS: Final = Forms(OpenForm)
+_SEAL_FORMS: Final = Forms(lambda sizes: SealForm(sizes, [_HEADS[size + 1] for size in sizes]))
 
 
 def shared_key(public: bytes, secret: bytes) -> bytes:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from zambezi.wire.text import printable
@@ -164,6 +165,13 @@ class State(Enum):
     CLOSED = "closed"
 
 
+@lru_cache(maxsize=1024)  # all connections of a socket send the same
+def _metadata(socket_type: str, identity: bytes) -> Mapping[str, bytes]:
+    """Return the metadata of a socket without properties of its application."""
+    metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
+    return {**metadata, commands.IDENTITY: identity} if socket_type in _WITH_IDENTITY else metadata
+
+
 class Connection:
     """One side of a connection. `now` is the time at which the connection was made."""
 
@@ -212,11 +220,9 @@ class Connection:
         self._limits = limits or Limits()
         self._heartbeat = heartbeat
         self._admit = admit
-        metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
-        if socket_type in _WITH_IDENTITY:
-            metadata[commands.IDENTITY] = identity
+        metadata = _metadata(socket_type, identity)
         if properties:
-            metadata.update(properties)
+            metadata = {**metadata, **properties}
         self.mechanism = (security or Null()).mechanism(Terms(metadata, address, authenticator, self._limits.message))
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
@@ -464,6 +470,8 @@ class Connection:
             return None
         if self.state is not State.TRAFFIC:
             return self._deadline
+        if self._heartbeat is None and not (self._peer_ttl or self.partial):
+            return None  # most connections
         times = []
         if self.partial:
             times.append(self._heard + self._limits.message_pause)

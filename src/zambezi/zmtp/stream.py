@@ -386,8 +386,8 @@ class StreamLink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline = self.connection.deadline
-        if deadline is not None and not self._gone:
+        deadline = self.connection.deadline if not self._gone else None
+        if deadline is not None:
             self._timer = self._transport.reactor.call_at(deadline, self.tick)
 
     def tick(self) -> None:

@@ -15,9 +15,19 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
 from tests.spark.delta import DeltaReader, count
+from tests.spark.lake import tables
 from tests.spark.lake.tables import DAY, add, opened, rows
 from zambezi.spark.lake import compaction
-from zambezi.spark.lake.compaction import MOST_SMALL, TARGET, choose, compact, is_vacuum_due, maintain, sorted_rows
+from zambezi.spark.lake.compaction import (
+    MOST_SMALL,
+    TARGET,
+    choose,
+    compact,
+    is_vacuum_due,
+    maintain,
+    sorted_rows,
+    without_nulls,
+)
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.table import LakeTable, TableFile
 
@@ -62,6 +72,25 @@ def test_large_files_and_other_days_stay() -> None:
     assert choose([*large, *other]) == []
     small = [TableFile(f"s{number}", 1, "a", 1, {}, {}) for number in range(MOST_SMALL + 1)]
     assert [len(group) for group in choose([*large, *other, *small])] == [MOST_SMALL + 1]
+
+
+def test_a_merged_file_says_which_columns_have_no_nulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its parts do: programs that read both must not find two types of a column."""
+    table = opened(tmp_path)
+    monkeypatch.setattr(tables, "SCHEMA", without_nulls(tables.SCHEMA, {"stream", "sequence", "body"}))
+    for number in (1, 2):
+        add(table, "a", [number])
+    (before, _) = [pq.read_schema(tmp_path / one.path) for one in table.files()]
+    assert maintain(table).merged == 2
+    (merged,) = table.files()
+    assert pq.read_schema(tmp_path / merged.path).equals(before)
+    monkeypatch.setattr(
+        tables, "SCHEMA", pa.schema([field.with_nullable(field.name != "sequence") for field in tables.SCHEMA])
+    )
+    add(table, "a", [3])
+    (mixed,) = compaction._merge(table, table.files())
+    found = pq.read_schema(tmp_path / mixed.path)
+    assert [field.name for field in found if not field.nullable] == ["sequence"]
 
 
 def test_merged_rows_are_sorted_and_have_their_date(tmp_path: Path) -> None:

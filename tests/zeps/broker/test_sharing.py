@@ -13,6 +13,7 @@ from tests.zeps.stage import Client, Stage
 from zambezi.zeps.broker import groups as groups_module
 from zambezi.zeps.broker.engine import Action, Limits
 from zambezi.zeps.broker.slots import SLOTS
+from zambezi.zeps.broker.turns import TURN
 from zambezi.zeps.directory import ReaderInfo, read_readers
 from zambezi.zeps.errors import JournalFull
 from zambezi.zeps.journal import Policy
@@ -97,6 +98,71 @@ def listed(stage: Stage) -> list[ReaderInfo]:
     client = stage.client("$readers/s", credit=1 << 20)
     client.send(Subscribe("", 0))
     return read_readers([message.body for message in client.delivered])
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let members give back few messages in a turn; return how many."""
+    monkeypatch.setattr(groups_module, "AT_ONCE", 10)
+    return TURN // groups_module._LEAVE * 10
+
+
+def test_many_messages_of_members_that_leave_are_given_back_in_turns(stage: Stage, few: int) -> None:
+    """Other clients do not wait for all of them."""
+    publisher = stage.client("s")
+    for _ in range(3):
+        publisher.send(*TEN * 10)
+    leaving = join(stage, in_flight=1 << 20)
+    (group,) = stage.stream("s").groups._active.values()
+    before = group.in_flight
+    assert before > 2 * few
+    stage.run()
+    leaving.session.on_connection_lost()
+    assert group.in_flight == before
+    found = []
+    while group.members:
+        stage._soon.popleft()()
+        assert before - group.in_flight <= few
+        before = group.in_flight
+        found.append(before)
+    assert len(found) > 2
+    other = join(stage, in_flight=1 << 20)
+    while stage._soon:
+        stage.run()
+        other.read()
+    assert other.sequences == list(range(1, stage.stream("s").journal.last + 1))
+
+
+@pytest.mark.usefixtures("few")
+def test_a_member_that_leaves_in_turns_can_join_again_meanwhile(stage: Stage) -> None:
+    publisher = stage.client("s")
+    for _ in range(3):
+        publisher.send(*TEN * 10)
+    me = bytes(15) + b"1"
+    first = join(stage, identity=me, in_flight=1 << 20)
+    had = first.sequences
+    first.session.on_connection_lost()
+    again = join(stage, identity=me, in_flight=1 << 20)
+    while stage._soon:
+        stage.run()
+        again.read()
+    assert again.sequences == had
+    (group,) = stage.stream("s").groups._active.values()
+    assert len(group.members) == 1
+
+
+@pytest.mark.usefixtures("few")
+def test_a_broker_that_ends_while_a_member_leaves_keeps_its_messages(stage: Stage, tmp_path: Path) -> None:
+    publisher = stage.client("s")
+    for _ in range(3):
+        publisher.send(*TEN * 10)
+    first = join(stage, in_flight=1 << 20)
+    had = first.sequences
+    first.session.on_connection_lost()
+    stage.close()
+    stage.run()
+    with Stage(tmp_path) as again:
+        assert join(again, in_flight=1 << 20).sequences == had
 
 
 def test_members_share_the_messages(stage: Stage) -> None:

@@ -185,6 +185,22 @@ def test_a_barrier_waits_for_room(tmp_path: Path, disk: Disk, sync: str) -> None
         assert stage.stream("prices").journal.last == 2
 
 
+def test_while_the_disk_syncs_publishers_that_wait_are_appended_together(tmp_path: Path) -> None:
+    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
+        clients = [stage.client("prices") for _ in range(5)]
+        clients[0].send(Publish("first", b""), Ping())
+        for client in clients[1:]:  # all in one turn of the loop
+            client.session.receive([Publish("k", b"").encode()[0], Ping().encode()[0]])
+        stage.run()
+        journal = stage.stream("prices").journal
+        assert [entry.count for entry in journal.entries()] == [1, 4]
+        stage.write_back()
+        for client in clients:
+            client.read()
+        assert [client.confirmed for client in clients] == [1] * 5
+        assert journal.synced == 5
+
+
 @pytest.mark.parametrize("sync", ["always", "never"])
 def test_a_flood_of_barriers_costs_little(tmp_path: Path, disk: Disk, sync: str) -> None:
     with Stage(tmp_path, policy=Policy(sync=sync)) as stage:  # type: ignore[arg-type]

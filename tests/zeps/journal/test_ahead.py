@@ -237,6 +237,32 @@ def test_only_some_streams_have_the_file_at_once(tmp_path: Path, monkeypatch: py
         assert [path.parent.name for path in tmp_path.glob(f"*/{AHEAD}")] == ["b"]
 
 
+def test_a_file_that_somebody_has_removed_is_not_trusted(tmp_path: Path, disk: Disk) -> None:
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        publish_and_sync(journal, OFTEN + 3)
+        (journal.directory / AHEAD).unlink()
+        disk.calls.clear()
+        publish_and_sync(journal)
+        assert disk.calls
+        assert AHEAD not in disk.calls
+        assert journal.synced == journal.last == OFTEN + 4
+
+
+@pytest.mark.parametrize("end", ["close", "abandon"])
+def test_a_stream_that_ends_leaves_no_file_open(end: str, tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        publish_and_sync(journal, OFTEN + 3)
+        held = journal._ahead._descriptor
+        assert held is not None
+        assert os.fstat(held).st_size == ROOM
+        getattr(journal, end)()
+        assert journal._ahead._descriptor is None
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(held)
+
+
 def test_a_failed_sync_of_the_file_stops_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path) as store:
         journal = store.open("a")

@@ -114,12 +114,19 @@ def size_of_rows(table: LakeTable, file: TableFile) -> int:
 
 def _merge(table: LakeTable, files: Sequence[TableFile]) -> list[AddedFile]:
     schema = pa.schema([field for field in table.schema if field.name != DATE])
-    parts = []
+    parts, filled = [], set(schema.names)
     for one in files:
         with explained(f"{table.place}/{one.path}"):
+            own = pq.read_schema(one.path, filesystem=table.place.files)
             parts.append(pq.read_table(one.path, filesystem=table.place.files, schema=schema, partitioning=None))
-    rows = pa.concat_tables(parts)
+        filled &= {field.name for field in own if not field.nullable}
+    rows = pa.concat_tables(parts).cast(without_nulls(schema, filled))
     return write_files(table.place, with_date(sorted_rows(rows), files[0].date))
+
+
+def without_nulls(schema: Any, names: Collection[str]) -> Any:
+    """Return a schema that says that some columns have no nulls: a merged file says what all its parts say."""
+    return pa.schema([field.with_nullable(field.nullable and field.name not in names) for field in schema])
 
 
 def sorted_rows(rows: Any) -> Iterator[Any]:

@@ -22,21 +22,18 @@ The report that `judge` reads must have the worst rows first, because `compute` 
 
 A reason has an identity: its pipeline, its kind, what it is about, and since when (or `incident`, if that time moves
 with each run). The next run finds the same reason again, with another text ("silent for 9 min"). It is the same
-incident, so `publish_alarms` publishes it once.
+incident, so `alarms` publishes it once.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
-from zambezi.spark.options import SINK, Options
 from zambezi.spark.pipelines.pipeline import Rows
-from zambezi.zeps.sync import Client
 
 NOT_HEALTHY: Final = 3  # the exit status of a command
 MAX_REASONS: Final = 100  # of a verdict; the others are counted
@@ -109,12 +106,13 @@ class Verdict:
             "healthy": self.is_healthy,
             "verdict": self.lines(1)[0],
             "judged": self.judged,
-            "reasons": [_as_json(one) for one in self.reasons],
+            "reasons": [reason_as_json(one) for one in self.reasons],
             "more_reasons": self.more,
         }
 
 
-def _as_json(reason: Reason) -> dict[str, Any]:
+def reason_as_json(reason: Reason) -> dict[str, Any]:
+    """Return a reason as JSON values."""
     return {
         "about": reason.about,
         "kind": reason.kind,
@@ -122,31 +120,6 @@ def _as_json(reason: Reason) -> dict[str, Any]:
         "since": reason.since,
         **reason.values,
     }
-
-
-def publish_alarms(
-    verdict: Verdict, options: Mapping[str, str], now: datetime | None = None, *, table: str = ""
-) -> int:
-    """Publish a message for each reason that has not been published, and return how many were published.
-
-    `options` are those of the sink: `endpoint`, `stream` and keys. The key of a message is what the reason is about;
-    its body is JSON. Each incident has its own publisher, which publishes one message. The broker counts the messages
-    of a publisher, so a reason that several runs find, or that a killed run had published, is in the stream once. The
-    broker forgets a publisher after some days (`keep_publishers`). If the incident still lasts then, it is published
-    again. `table` is the place of the table: several tables can have the same problem.
-    """
-    known = Options(dict(options), SINK)
-    reported = (now or datetime.now(UTC)).isoformat(timespec="seconds")
-    count = 0
-    for reason in verdict.reasons:
-        body = {"pipeline": verdict.pipeline, **_as_json(reason), "reported": reported}
-        with Client(known["endpoint"], security=known.security()) as client:
-            stream = client.stream(known["stream"], publisher=reason.identity(verdict.pipeline, table))
-            if not stream.resumed(known["timeout"]):
-                stream.publish(reason.about, json.dumps(body, default=str).encode())
-                stream.flush(known["timeout"])
-                count += 1
-    return count
 
 
 def day_of(time: float) -> str:

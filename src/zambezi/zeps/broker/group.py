@@ -27,6 +27,7 @@ are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from zambezi.zeps.block import Block
@@ -127,6 +128,16 @@ class SharedGroup(GroupReading):
             for other in self.members:
                 self._gain_slots(other)
         self.wake_all()
+
+    def give_back_some(self, member: Member, most: int, now: float) -> bool:
+        """Take some messages back from a member that leaves, the oldest first; return whether it has more.
+
+        The member keeps its slots until it has left. So no message overtakes those that it still has.
+        """
+        member.is_leaving = True
+        self._hungry.pop(member, None)
+        self._give_back(member, list(islice(member.in_flight, most)), now)
+        return bool(member.in_flight)
 
     def _gain_slots(self, member: Member) -> None:
         """Give a member slots."""
@@ -352,6 +363,7 @@ class SharedGroup(GroupReading):
         self, member: Member, sequences: list[int], now: float, delay: float = 0.0, seen: bool = True
     ) -> None:
         slots = []
+        holder = member if member in self.members and not member.is_leaving else None
         for sequence in sequences:
             value = member.in_flight.pop(sequence, _UNKNOWN)
             if value == _UNKNOWN:
@@ -364,7 +376,7 @@ class SharedGroup(GroupReading):
                 count -= 1
             what = ONCE[slot] if count == 1 else Delivered(slot, count)
             self._log.note_given_back(sequence, what)
-            self._return(sequence, what, member if member in self.members else None, now, delay)
+            self._return(sequence, what, holder, now, delay)
         if self._closed:
             self._open_slots(slots)
 

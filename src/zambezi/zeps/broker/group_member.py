@@ -105,6 +105,7 @@ class Member:
         self.last_sent = 0
         self.strikes = 0  # how often it was late without an acknowledgement
         self.late_until = 0.0
+        self.is_leaving = False  # whether its connection has ended, and its messages are being given back
         self.delivered = 0
         self.acknowledged = 0
 

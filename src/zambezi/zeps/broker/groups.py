@@ -36,6 +36,9 @@ _LEAST_WINDOW: Final = 64 << 10
 _ROOM: Final = 8 * IN_FLIGHT  # messages that the members of all groups of a stream have in flight
 _LEAST_ROOM: Final = 16
 _MOST_UNWRITTEN: Final = 1 << 20  # bytes of changes that are kept while the disk has no room
+AT_ONCE: Final = 512  # messages that a member gives back in one turn of the loop
+_LEAVE: Final = 100  # units of work of that, see `turns`
+_LOOKED_AT: Final = 64  # messages of a group that are looked at or written when a member has left: one unit
 
 CallLater = Callable[[float, Callable[[], object]], object]
 
@@ -210,11 +213,28 @@ class Groups:
         return member
 
     def leave(self, member: Member, *, keep: bool = False) -> None:
-        """Remove a member. The messages that it has are given back."""
+        """Remove a member. The messages that it has are given back: many of them in several turns of the loop."""
         if self._evict.pop(member, None) is None:
             return
-        group = member.group
         del self._by_id[self._ids.pop(member)]
+        if member.group.in_flight <= AT_ONCE:
+            self._finish_leaving(member, keep)
+        else:
+            member.credit = min(0, member.credit)  # it gets nothing more
+            self._stream.turns.wait(partial(self._leave_some, member, keep))
+
+    def _leave_some(self, member: Member, keep: bool) -> int:
+        """Give back some messages of a member that leaves; return the units of work."""
+        if self.is_closed:
+            return 1  # the file has them as messages in flight
+        if member.group.give_back_some(member, AT_ONCE, self._stream.clock()):
+            self._stream.turns.wait(partial(self._leave_some, member, keep))
+            return _LEAVE
+        self._finish_leaving(member, keep)
+        return _LEAVE + (member.group.in_flight + member.group.returned) // _LOOKED_AT
+
+    def _finish_leaving(self, member: Member, keep: bool) -> None:
+        group = member.group
         group.leave(member, self._stream.clock())
         self._note_changed(group)
         if not keep:

@@ -28,6 +28,7 @@ from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shared_streams import SharedStreams
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.broker.sync_pool import SyncPool
+from zambezi.zeps.broker.sync_threads import SyncThreads
 from zambezi.zeps.errors import Absent, BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.histogram import Histogram
 from zambezi.zeps.journal import Policy, Span, Store
@@ -123,6 +124,7 @@ class BrokerService:
         except BaseException:
             self._store.close()
             raise
+        self._sync_threads = SyncThreads(self._loop, THREADS)
         self._driver: Driver | None = None
         self._beats: Driver | None = None
         self._shared: SharedStreams | None = None
@@ -218,6 +220,7 @@ class BrokerService:
         self.scrub.stop()
         self.compactor.stop()
         for pool in (
+            self._sync_threads,
             self._pool,
             self._maker,
             self._long,
@@ -229,6 +232,7 @@ class BrokerService:
             pool.shutdown()
         self._fetchers.shutdown(cancel_futures=True)
         self._copy_thread.shutdown(cancel_futures=True)
+        self._sync_threads.close()
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
@@ -372,17 +376,16 @@ class BrokerService:
     def sync_journal(self, stream: BrokerStream) -> None:
         if stream not in self._syncing and not self._storage_closing:
             self._syncing.add(stream)
-            self._pool.submit(self._sync, stream, self._loop.time())
+            self._sync_threads.submit(partial(self._sync, stream, self._loop.time()))
 
-    def _sync(self, stream: BrokerStream, began: float) -> None:
-        """Sync a journal, in a thread of the pool. A publisher may wait for it, so it reports to the loop directly."""
+    def _sync(self, stream: BrokerStream, began: float) -> Callable[[], None]:
+        """Sync a journal, in a thread; return what the loop does then."""
         error: Exception | None = None
         try:
             stream.journal.sync(self._syncer)
         except Exception as found:  # the loop raises it
             error = found
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._on_synced, stream, began, error)
+        return partial(self._on_synced, stream, began, error)
 
     def wake_journal(self, stream: BrokerStream) -> None:
         if stream not in self._waking and not self._storage_closing:
@@ -536,7 +539,7 @@ class BrokerService:
         await self._finish_copies()
         self.scrub.stop()
         self.compactor.stop()
-        for pool in (self._pool, self._scrubber, self._compacter):
+        for pool in (self._sync_threads, self._pool, self._scrubber, self._compacter):
             await asyncio.to_thread(pool.shutdown)
         self._close_storage()
 

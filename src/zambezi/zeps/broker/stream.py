@@ -357,8 +357,13 @@ class BrokerStream:
     # Barriers
 
     def confirm_when_safe(self, waiter: Waiter) -> None:
-        """Call the waiter's `confirm`, now or later, when all messages published so far are safe. (ZEP-06)"""
-        self.flush()
+        """Call the waiter's `confirm`, now or later, when all messages published so far are safe. (ZEP-06)
+
+        If others wait already, the disk is busy: then the messages of all publishers in this turn of the loop are
+        appended together, and one sync confirms them.
+        """
+        if not (self._barriers and self._scheduled):
+            self.flush()
         self._add_barriers(NEVER if self._has_unwritten else self._written_mark, waiter, 1)
         if self.journal.failed:
             self.stop()

@@ -64,11 +64,11 @@ _made: Final[WeakSet[Ahead]] = WeakSet()
 class Ahead:
     """The file `ahead` of a stream that is open for writing. One thread at a time uses it."""
 
-    __slots__ = ("__weakref__", "_directory", "_is_made", "_place", "_run", "_small", "_synced")
+    __slots__ = ("__weakref__", "_descriptor", "_directory", "_place", "_run", "_small", "_synced")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._is_made = False
+        self._descriptor: int | None = None  # of the file, as long as the stream has it
         self._small = 0  # syncs in a row that could have used the file
         self._run = b""
         self._place = 0  # where the next record goes
@@ -99,7 +99,7 @@ class Ahead:
         self._small += 1
         if self._small <= OFTEN or self._place + size > ROOM:
             return False
-        if not self._is_made and not self._make():
+        if self._descriptor is None and not self._make():
             return False
         head = _HEAD.pack(_MAGIC, self._run, extent.segment.first, extent.segment.revision, *before[1:], *lengths)
         octets = [head, files.read_log(before.log_end, lengths[0]), os.pread(files.index, lengths[1], before.index_end)]
@@ -114,19 +114,15 @@ class Ahead:
 
     def _write_record(self, record: bytes) -> bool:
         """Write a record, and sync it; return False if it cannot be written. A failed sync raises `OSError`."""
-        try:
-            descriptor = open_file(self._directory / AHEAD, os.O_WRONLY)
-        except OSError:
+        descriptor = self._descriptor
+        if descriptor is None or not os.fstat(descriptor).st_nlink:  # nobody would find a record in a removed file
             return False
         try:
-            try:
-                write_all(descriptor, record, self._place)
-            except OSError:
-                return False
-            os.fdatasync(descriptor)
-            return True
-        finally:
-            os.close(descriptor)
+            write_all(descriptor, record, self._place)
+        except OSError:
+            return False
+        os.fdatasync(descriptor)
+        return True
 
     def note_sync(self, extent: Extent) -> None:
         """Begin a new run: the disk has the files of the segment up to an extent.
@@ -140,10 +136,16 @@ class Ahead:
     def remove(self) -> None:
         """Remove the file from the disk. The disk must have the files of the segment. Blocks."""
         self._synced, self._place, self._small = None, 0, 0
-        if self._is_made:
+        if self._descriptor is not None:
             remove_ahead(self._directory)
             sync_directory(self._directory)
-            self._is_made = False
+            self.close()
+
+    def close(self) -> None:
+        """Close the file, but leave it on the disk."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
             _made.discard(self)
 
     def _make(self) -> bool:
@@ -156,19 +158,16 @@ class Ahead:
             self._small = -SELDOM
             return False
         try:
-            descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
-                write_all(descriptor, bytes(ROOM), 0)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            self._descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            write_all(self._descriptor, bytes(ROOM), 0)
+            os.fsync(self._descriptor)
             sync_directory(self._directory)
         except OSError:
             self._small = -SELDOM
+            self.close()
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             return False
-        self._is_made = True
         _made.add(self)
         return True
 

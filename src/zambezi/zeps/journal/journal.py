@@ -528,6 +528,9 @@ class Journal(ChangingJournal):
         finally:
             self._is_open = False
             self._active = None
+            if not self._is_abandoned:
+                with self._syncing:
+                    self._ahead.close()
             if self._write:
                 self.positions.close()
             for segment in self.segments:
@@ -539,6 +542,7 @@ class Journal(ChangingJournal):
         with self._trimming, self._syncing:
             with self._lock:  # from now on compaction gives no file a name
                 self._active = None
+            self._ahead.close()
             self.close()
 
     # State
