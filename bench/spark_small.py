@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench.brokers.system import processor_time
 from bench.report import Bars, table
 from bench.spark import BATCH
 from bench.spark_broker import broker
-from bench.spark_tasks import fill, fill_streams, processor
+from bench.spark_tasks import fill, fill_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,11 +34,11 @@ def scan(spark: SparkSession, path: Path, rows: int, rounds: int, *, curve: bool
     clock, used = [], []
     with broker(path, curve=curve) as (options, pid):
         for _ in range(rounds + 1):
-            began, before = time.perf_counter(), processor(pid)
+            began, before = time.perf_counter(), processor_time(pid)
             table = spark.read.format("zeps").options(streamPattern="", **options).load()
             found = table.selectExpr("count(body)", "sum(sequence)", "max(key)", "max(stream)").collect()
             clock.append(time.perf_counter() - began)
-            used.append(processor(pid) - before)
+            used.append(processor_time(pid) - before)
             assert found[0][0] == rows, found
     return statistics.median(clock[1:]), statistics.median(used[1:])  # the first round is for the JVM to get warm
 

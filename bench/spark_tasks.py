@@ -10,7 +10,6 @@ machine that others use.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from bench.brokers.system import processor_time
 from bench.report import environment, table
 from bench.spark import BATCH, STREAM, frames
 from bench.spark_broker import broker
@@ -58,18 +58,12 @@ def fill_streams(path: Path, streams: int) -> None:
             store.open(f"device/{number:05d}").append(some, 1_700_000_000)
 
 
-def processor(pid: int) -> float:
-    """Seconds of processor that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def read(path: Path, way: str, columns: str) -> tuple[int, float, float, float]:
     """Read everything; return the rows, and seconds: by the clock, of the task and of the broker."""
     if way == "path":
         return _read({"path": str(path)}, columns, lambda: 0.0)
     with broker(path, curve="CURVE" in way) as (options, pid):
-        return _read(options, columns, lambda: processor(pid))
+        return _read(options, columns, lambda: processor_time(pid))
 
 
 def _read(options: dict[str, str], columns: str, used: Callable[[], float]) -> tuple[int, float, float, float]:

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -39,6 +38,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.brokers.system import processor_time
 from bench.report import Bars, environment
 from tests.zeps.broker_process import BrokerProcess
 from tests.zeps.store.weed import running_weed, weed_path
@@ -105,12 +105,6 @@ def bare(url: str, options: Mapping[str, str], seconds: float) -> Bare:
     return Bare(statistics.median(took) * 1000, rate)
 
 
-def processor_seconds(pid: int) -> float:
-    """Return the processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def streamed(data: Path, store: StoreOptions | None, seconds: float) -> Streamed:
     """Publish to a new broker."""
     sync = "store" if store is not None else "always"
@@ -125,14 +119,14 @@ def streamed(data: Path, store: StoreOptions | None, seconds: float) -> Streamed
             stream.publish("key", BODY)
             stream.flush(60)
             took.append(time.perf_counter() - began)
-        before = processor_seconds(broker.pid)
+        before = processor_time(broker.pid)
         began, count = time.perf_counter(), 0
         while time.perf_counter() < began + seconds:
             stream.publish_many([("key", BODY)] * PART)
             count += PART
         stream.flush(120)
         elapsed = time.perf_counter() - began
-        used = processor_seconds(broker.pid) - before
+        used = processor_time(broker.pid) - before
         size = len(deliver([Publish("key", BODY).encode()[0]], 1).octets)
         return Streamed(
             statistics.median(took) * 1000, count / elapsed, count * size / elapsed / 1e6, used / count * 1e6

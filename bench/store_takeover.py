@@ -22,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.brokers.system import processor_time
 from bench.report import environment, table
 from tests.zeps.store.kills import Serve
 from tests.zeps.store.weed import running_weed, weed_path
@@ -60,16 +61,10 @@ def names_at(endpoint: str, endpoints: list[str], count: int) -> list[str]:
     return found
 
 
-def processor_of(pid: int) -> float:
-    """Return the processor time of a process, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def processors(servers: list[Serve], store: int | None) -> list[float]:
     """Return the processor times of the other servers, of the store, and of this process, in seconds."""
-    others = sum(processor_of(server.pid) for server in servers[1:])
-    return [others, processor_of(store) if store is not None else 0.0, time.process_time()]
+    others = sum(processor_time(server.pid) for server in servers[1:])
+    return [others, processor_time(store) if store is not None else 0.0, time.process_time()]
 
 
 async def fill(client: Client, names: list[str]) -> list[Stream]:

@@ -11,7 +11,8 @@ confirms the last message; `python -m bench.durability` measures publishers that
 and journalling. Publishers and subscribers are raw sockets that look only for the last message, so the result does not
 depend on a client library. `clients` is the time from the first publish to the last delivery with Python clients; all
 subscribers are in one process. The same bytes sent by bare `send` and `sendfile` are the limit. `bare relay` is the
-floor of a broker: its system calls alone, with two writes to files.
+floor of a broker: its system calls alone, with two writes to files. `latency` has that floor on asyncio, too, and with
+clients on asyncio.
 
 `once` is the `cost` of 1 publisher and 1 subscriber, for a publisher that counts its messages (RESUME), as our clients
 do, beside one that does not. It has three times as many rounds, because the difference is small.
@@ -38,7 +39,7 @@ from typing import Any, Final, Unpack
 from bench.brokers.body import Case
 from bench.brokers.jetstream import JetStream
 from bench.brokers.loopback import BareSend, BareSendfile
-from bench.brokers.relay import BareRelay
+from bench.brokers.relay import AsyncioRelay, BareRelay
 from bench.brokers.run import Failed, Figures, measure, measure_replay, median
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
@@ -51,6 +52,7 @@ FILTERED: Final = ZambeziFiltered()
 NATS: Final = JetStream()
 REDIS: Final = RedisStreams()
 RELAY: Final = BareRelay()
+ASYNCIO_RELAY: Final = AsyncioRelay()
 SEND: Final = BareSend()
 SENDFILE: Final = BareSendfile()
 FACES: Final = (OURS, ZambeziMessages(), ZambeziBlocking())  # the ways to use Zambezi's client
@@ -258,10 +260,10 @@ def replay(run: Run, messages: int) -> None:
 
 def latency(run: Run) -> None:
     case = Case(run.count(5 * RATE), rate=RATE)
-    heads = ["publish to deliver", "p50 us", "p99 us", "p50 to NATS", "p50 to Redis"]
+    heads = ["publish to deliver", "p50 us", "p99 us", "p50 to NATS", "p50 to Redis", "us of the broker's processor"]
     for name, raw, systems, share in (
-        ("raw sockets", True, [OURS, *run.rivals, RELAY], 1.0),
-        ("Python clients", False, [*FACES, *run.rivals], 0.9),
+        ("raw sockets", True, [OURS, *run.rivals, RELAY, ASYNCIO_RELAY], 1.0),
+        ("Python clients", False, [*FACES, *run.rivals, ASYNCIO_RELAY], 0.9),
     ):
         found = run.rounds_of(systems, partial(measure, case=case, raw=raw))
         nats, redis = _p50(found.get(NATS, [])), _p50(found.get(REDIS, []))
@@ -272,6 +274,7 @@ def latency(run: Run) -> None:
                 f"{median(figures, lambda one: one.age(0.99)):.0f}",
                 f"{_p50(figures) / nats:.2f}x",
                 f"{_p50(figures) / redis:.2f}x",
+                f"{_cost(figures):.0f}",
             ]
             for system, figures in found.items()
         ]

@@ -100,7 +100,6 @@ ELSEWHERE = {
     "zmtp/async_waiter.py": "zmtp/test_waiters.py",
     "zmtp/errors.py": "zmtp/test_faces.py",
     "zmtp/thread_waiter.py": "zmtp/test_waiters.py",
-    "zre/greetings.py": "zre/test_engine.py",
     "zre/meetings.py": "zre/test_engine.py",
     "zre/options.py": "zre/test_node.py",
     "zre/outputs.py": "zre/test_outbox.py",

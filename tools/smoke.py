@@ -14,13 +14,15 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
+from zambezi.errors import ZambeziError
 from zambezi.p2p import PeerSocket
 from zambezi.zeps import Broker
 from zambezi.zeps.asyncio import Client
 from zambezi.zre import MemoryNetwork, Node
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 300.0  # seconds
 
 
 async def publish(data: str) -> None:
@@ -55,11 +57,27 @@ def zambezi(*words: str) -> str:
 
 
 def console() -> None:
-    """The pages of the console are in the wheel, and its packages are there."""
-    for name in ("aiohttp", "prometheus_client"):
-        import_module(name)
-    static = Path(str(import_module("zambezi.console").__file__)).parent / "static"
-    assert (static / "index.html").exists(), f"{static} has no index.html"
+    """A server shows its console: the page and its parts are in the wheel, and so are the metrics."""
+    with tempfile.TemporaryDirectory() as place:
+        config = Path(place) / "zambezi.toml"
+        config.write_text(
+            f'[server]\ndata = "{place}/data"\n[zeps]\nendpoint = "tcp://127.0.0.1:*"\n[console]\nport = 0\n'
+        )
+        command = [sys.executable, "-m", "zambezi", "serve", "--config", str(config), "--data", f"{place}/data"]
+        only = ["--only", "zeps", "--only", "console"]
+        with subprocess.Popen([*command, *only], stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                url = next(line.split()[-1] for line in server.stdout if line.startswith("console at "))
+                for path, content in (
+                    ("", "<title>"),
+                    ("static/console.js", "import"),
+                    ("metrics", "zambezi_build_info"),
+                ):
+                    with urlopen(url + path, timeout=PATIENCE) as answer:
+                        assert content in answer.read().decode(), f"{url}{path} has no {content}"
+            finally:
+                server.terminate()
 
 
 def store() -> None:
@@ -82,9 +100,19 @@ def plots() -> None:
 
 
 def spark() -> None:
-    """The source and the pipelines can be imported, and Spark finds the format by its name."""
+    """The source and the pipelines can be imported, and Spark counts the messages of a stream if Java is there."""
     import_module("pyspark_zeps")
     assert import_module("zambezi.spark.pipelines").PIPELINES
+    java = import_module("zambezi.spark.java")
+    try:
+        java.find_java()
+    except ZambeziError as missing:
+        print(f"spark: no query was tried: {missing}")
+        return
+    with tempfile.TemporaryDirectory() as place:
+        asyncio.run(publish(f"{place}/data"))
+        counted = zambezi("sql", "-e", "select count(*) as count from s", "--path", f"{place}/data", "--json")
+        assert '"count": 1' in counted.replace('":1', '": 1'), counted
 
 
 def connect() -> None:

@@ -1,33 +1,40 @@
 """The floor of a broker: only its system calls. It reads, writes to two files, and sends what it has read.
 
-`python -m bench.brokers.relay DIRECTORY` is a program without a protocol and without an event loop of asyncio. It
-neither checks nor counts messages, and computes no checksum. Before it confirms the last message, it syncs its files.
+`python -m bench.brokers.relay DIRECTORY LOOP` is a program without a protocol. It neither checks nor counts messages,
+and computes no checksum. Before it confirms the last message, it syncs its files. LOOP is `epoll`, for a loop of a few
+lines, or `asyncio`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from bench.brokers.bare import DONE, FOLLOW, BareProgram
-from bench.brokers.body import Case
+from bench.brokers.body import KEY, Case, delays, paced
 from bench.brokers.drain import expect
 from bench.brokers.zambezi import Zambezi
+from zambezi.memory import keep_memory
 
-READ: Final = 256 * 1024  # bytes of one read, as a busy broker
+# Bytes of one read, as the broker has it: few while there is little to read, because a large buffer takes time.
+READ: Final = 16 * 1024
+READ_BUSY: Final = 256 * 1024
 ENTRY: Final = bytes(64)  # as long as an entry of the journal's index
 CONFIRM: Final = b"confirm\n"
 
 
 class BareRelay(BareProgram):
     name = "bare relay"
+    loop: ClassVar[str] = "epoll"
 
     def command(self, directory: Path, port: int) -> list[str]:
-        return [sys.executable, "-m", "bench.brokers.relay", str(directory)]
+        return [sys.executable, "-m", "bench.brokers.relay", str(directory), self.loop]
 
     def frame(self, key: str, body: bytes) -> bytes:
         return Zambezi().frame(key, body)
@@ -37,16 +44,52 @@ class BareRelay(BareProgram):
         expect(sock, DONE)
 
 
+class AsyncioRelay(BareRelay):
+    """The same on asyncio, with clients that are tasks: the floor of brokers and clients on asyncio."""
+
+    name = "bare relay, asyncio"
+    loop = "asyncio"
+
+    def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
+        asyncio.run(self._publish(port, case, ready))
+
+    async def _publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
+        with self.publisher(port) as sock:
+            await asyncio.to_thread(ready)
+            async for body in paced(case):
+                sock.sendall(self.frame(KEY, body))
+            self.confirm(sock, case)
+
+    def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
+        return asyncio.run(self._subscribe(port, case, ready))
+
+    async def _subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
+        (feed,) = self.follow(port, case)
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[bytes] = loop.create_future()
+        loop.add_reader(feed.sock, lambda: arrived.set_result(feed.sock.recv(READ)))
+        await asyncio.to_thread(ready)
+        ages: list[float] = []
+        while True:
+            data = await arrived
+            arrived = loop.create_future()
+            ages += delays(data)
+            if feed.feed(memoryview(data)):
+                return ages
+
+
 class _Relay:
     def __init__(self, directory: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT
         self._log, self._index = (os.open(directory / name, flags, 0o600) for name in ("log", "index"))
         self._size = self._entries = 0
+        self._read = READ
         self._followers: list[socket.socket] = []
 
     def pass_on(self, sock: socket.socket) -> bool:
         """Pass on what a publisher has sent; return False if it has sent nothing more, or has become a follower."""
-        data = sock.recv(READ)
+        data = sock.recv(self._read)
+        self._read = READ_BUSY if len(data) >= READ else READ
         if data == FOLLOW:
             self._followers.append(sock)
             sock.sendall(DONE)
@@ -65,24 +108,53 @@ class _Relay:
         return bool(data) or confirm
 
 
-def _serve(directory: Path) -> None:
-    relay = _Relay(directory)
+def _listen(directory: Path) -> socket.socket:
     listener = socket.create_server(("127.0.0.1", 0))
     (directory / "port.new").write_text(str(listener.getsockname()[1]))
     (directory / "port.new").rename(directory / "port")
+    return listener
+
+
+def _accept(listener: socket.socket) -> socket.socket:
+    sock = listener.accept()[0]
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def _serve(directory: Path) -> None:
+    relay, listener = _Relay(directory), _listen(directory)
     socks: dict[int, socket.socket] = {}
     with select.epoll() as epoll:
         epoll.register(listener, select.EPOLLIN)
         while True:
             for descriptor, _ in epoll.poll():
                 if descriptor == listener.fileno():
-                    sock = listener.accept()[0]
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    sock = _accept(listener)
                     socks[sock.fileno()] = sock
                     epoll.register(sock, select.EPOLLIN)
                 elif not relay.pass_on(socks[descriptor]):
                     epoll.unregister(descriptor)
 
 
+async def _serve_asyncio(directory: Path) -> None:
+    relay, listener = _Relay(directory), _listen(directory)
+    loop = asyncio.get_running_loop()
+
+    def readable(sock: socket.socket) -> None:
+        if not relay.pass_on(sock):
+            loop.remove_reader(sock)
+
+    def acceptable() -> None:
+        sock = _accept(listener)
+        loop.add_reader(sock, readable, sock)
+
+    loop.add_reader(listener, acceptable)
+    await loop.create_future()
+
+
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]))
+    keep_memory()  # as the broker does
+    if sys.argv[2] == "asyncio":
+        asyncio.run(_serve_asyncio(Path(sys.argv[1])))
+    else:
+        _serve(Path(sys.argv[1]))

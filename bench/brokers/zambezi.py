@@ -38,7 +38,8 @@ from zambezi.zeps.messages import (
     SubscribeOk,
 )
 
-GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+# ZMTP 3.0, which has no heartbeats: these programs would not answer a PING.
+GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _PROPERTY: Final = b"\x0bSocket-Type\0\0\0\x06DEALER"
 READY: Final = b"\x04" + bytes((6 + len(_PROPERTY),)) + b"\x05READY" + _PROPERTY
 CREDIT: Final = 1 << 60

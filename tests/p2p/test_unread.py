@@ -160,8 +160,7 @@ def test_a_full_queue_is_kept_with_the_batches_behind_it(sim: Simulation, name: 
     for number in range(4):  # each is a batch; the fourth fills the queue
         visitor.try_send(to_hub, b"%d" % number)
         sim.run()
-    hub.peers[gone]._held.append(_batch(b"4", b"5"))
-    hub.peers[gone]._held.append(_batch(b"6"))
+    hub.peers[gone]._held = [_batch(b"4", b"5"), _batch(b"6")]
     visitor.close(0)
     sim.until(lambda: gone not in hub.peers)
     assert received(hub, sim) == [(gone, number) for number in range(7)]

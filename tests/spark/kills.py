@@ -259,6 +259,8 @@ def command(run: Callable[..., int], description: str | None, times: int) -> Non
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--weed", action="store_true", help="in an object store")
     arguments = parser.parse_args()
+    # A shell starts programs in the background so that they ignore Ctrl-C, and the last run must be interrupted by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
     print(f"seed {seed}")
     run(arguments.times, seed, weed=arguments.weed)

@@ -131,6 +131,69 @@ def test_delivered_messages_can_be_read_after_the_sender_has_gone(sim: Simulatio
     assert received(hub) == [[b"c", b"x", b"y"]]
 
 
+def test_messages_that_waited_for_the_connection_arrive_with_it(sim: Simulation, name: str) -> None:
+    hub, client = Router(sim, Options()), Dealer(sim, Options(identity=b"c"))
+    hub.bind(name)
+    peer = client.connect(name)
+    client.try_send(b"x")
+    client.try_send((b"y", b"z"))
+    turns = []
+    hub.on_readable = lambda: turns.append((peer.connected, hub.peers[b"c"].connected))
+    sim.run()
+    assert turns == [(True, True)]  # both ends know each other before the first message arrives
+    assert received(hub) == [[b"c", b"x"], [b"c", b"y", b"z"]]
+    assert peer.drained
+
+
+def test_a_receiver_without_room_for_the_first_messages_is_not_sent_more(sim: Simulation, name: str) -> None:
+    hub, client = Router(sim, Options(receive_bound=Bound(1, 1000))), Dealer(sim, Options(identity=b"c"))
+    hub.bind(name)
+    peer = client.connect(name)
+    client.try_send(b"1")
+    sim.run()
+    client.try_send(b"2")
+    sim.run()
+    assert not peer.drained
+    assert received(hub) == [[b"c", b"1"]]
+    sim.run()
+    assert received(hub) == [[b"c", b"2"]]
+    sim.run()
+    assert peer.drained
+
+
+def test_messages_to_a_socket_that_refuses_the_identity_stay_in_the_queue(sim: Simulation, name: str) -> None:
+    hub = Router(sim, Options())
+    hub.bind(name)
+    first, second = Dealer(sim, Options(identity=b"c")), Dealer(sim, Options(identity=b"c"))
+    first.connect(name)
+    sim.run()
+    second.connect(name)
+    second.try_send(b"x")
+    sim.run()
+    assert received(hub) == []
+    first.close(0)
+    sim.advance(60)
+    assert received(hub) == [[b"c", b"x"]]
+
+
+def test_a_handler_that_raises_for_the_first_message_stops_no_others(sim: Simulation, name: str) -> None:
+    hub, client = Router(sim, Options()), Dealer(sim, Options(identity=b"c"))
+    hub.bind(name)
+    client.connect(name)
+    client.try_send(b"x")
+
+    def fail() -> None:
+        raise RuntimeError("a mistake in the program")
+
+    hub.on_readable = fail
+    with pytest.raises(RuntimeError):
+        sim.run()
+    hub.on_readable = lambda: None
+    client.try_send(b"y")
+    sim.run()
+    assert received(hub) == [[b"c", b"x"], [b"c", b"y"]]
+
+
 def test_between_two_loops_in_two_threads(name: str) -> None:
     count = 2000
     failures: list[BaseException] = []

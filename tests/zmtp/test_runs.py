@@ -107,6 +107,20 @@ def test_reads_that_end_in_the_middle_of_a_frame_are_runs_all_the_same(size: int
         assert (decoder.missing, decoder.carried, decoder.unfinished) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(("size", "long"), [(60, False), (60, True), (300, True)])
+def test_after_a_run_reads_of_the_size_that_the_decoder_wants_end_with_a_frame(size: int, long: bool) -> None:
+    _, octets = rows(size, 200, long=long)
+    for length in range(40 * size, 41 * size):
+        decoder = Decoder(ROOM, ROOM)
+        assert decoder.read_size(10_000) == 10_000
+        decoder.feed(octets[:length])
+        wanted = decoder.read_size(10_000)
+        assert 10_000 - size - 9 < wanted <= 10_000
+        decoder.feed(octets[length : length + wanted])
+        assert decoder.missing == 0
+        assert decoder.read_size(10_000) % (size + (9 if long else 2)) == 0  # and no header has begun
+
+
 def test_the_unfinished_frame_after_a_run_is_known() -> None:
     _, octets = rows(100, 50)
     decoder = Decoder(ROOM, ROOM)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zre.dialect import DIALECTS, DRAFT, STABLE, Dialect, Greeting, dialect_of_hello, greeting_of
+from zambezi.zre import messages
+from zambezi.zre.dialect import DIALECTS, DRAFT, STABLE, Dialect, Greeting, dialect_of_hello, greeting_of, read_hello
 
 TEXTS = st.text(max_size=20)
 GREETINGS = st.builds(
@@ -35,3 +36,13 @@ def test_a_number_can_be_put_in_later(dialect: Dialect, sequence: int, content: 
     frames = dialect.numbered(dialect.shout(0, "CHAT", content).encode(), sequence)
     assert frames == dialect.shout(sequence, "CHAT", content).encode()
     assert dialect.sequence_of(frames[0]) == sequence
+
+
+def test_nodes_of_a_process_share_the_contents_of_a_hello() -> None:
+    octets = messages.Hello(1, "tcp://10.0.0.1:50000", ["A"], 1, "", {"X-A": "1"}).encode()[0]
+    dialect, greeting = read_hello([octets], b"\x01" * 16)
+    assert read_hello([octets[:4] + octets[4:]], b"\x01" * 16)[1] is greeting
+    assert dialect is STABLE
+    assert read_hello([octets], b"\x02" * 16)[1].name == "020202"  # the name of a node without one is in its UUID
+    large = messages.Hello(1, "tcp://10.0.0.1:50000", [], 0, "ann", {"X-A": "x" * 1000}).encode()[0]
+    assert read_hello([large], b"\x01" * 16)[1] is not read_hello([large], b"\x01" * 16)[1]  # it would stay in memory

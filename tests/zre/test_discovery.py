@@ -124,3 +124,35 @@ def test_in_memory_every_node_of_a_network_gets_a_beacon_and_no_other() -> None:
     sim.run()
     assert heard == [("a", b"again", "1")]
     assert network.mailbox_at("1", 50000) != other.mailbox_at("1", 50000)
+
+
+def test_in_memory_a_flood_of_beacons_is_read_in_turns() -> None:
+    sim = Simulation()
+    network = MemoryNetwork()
+    here, there = network.discovery(), network.discovery()
+    got: list[bytes] = []
+    turns: list[int] = []
+    here.start(sim, lambda octets, _: got.append(octets))
+    sent = [b"%d" % number for number in range(1000)]
+    for octets in sent:
+        there.send(octets)
+    sim.call_soon(lambda: turns.append(len(got)))
+    sim.run()
+    assert got == sent
+    assert 0 < turns[0] < 1000
+    there.send(b"again")
+    sim.run()
+    assert got[-1] == b"again"
+
+
+def test_in_memory_a_node_that_is_gone_gets_no_beacon() -> None:
+    sim = Simulation()
+    network = MemoryNetwork()
+    here, there = network.discovery(), network.discovery()
+    got: list[bytes] = []
+    here.start(sim, lambda octets, _: got.append(octets))
+    there.send(b"x")
+    here.close()
+    there.send(b"y")
+    sim.run()
+    assert got == []

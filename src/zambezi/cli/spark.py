@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+QUIET: Final = 2.0  # seconds, after which a command says that Spark starts
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy", "deltalake")
 
 _SETTINGS: Final = {
@@ -149,7 +151,7 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
             "spark.driver.memory": "1g",
         }
     settings |= dict(pair("--conf", one) for one in arguments.conf)
-    with _aside(is_wanted=not arguments.verbose and not is_submitted) as log:
+    with _announced(), _aside(is_wanted=not arguments.verbose and not is_submitted) as log:
         try:
             spark = session(master, name=name, settings=settings)
         except ZambeziError:
@@ -164,6 +166,21 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
         if log:
             with contextlib.suppress(OSError):
                 Path(log).unlink()
+
+
+@contextlib.contextmanager
+def _announced() -> Iterator[None]:
+    """Say that Spark starts, if this takes longer than a moment: no command waits in silence."""
+    kept = os.dup(2)  # standard error, wherever it goes meanwhile
+    timer = threading.Timer(QUIET, os.write, (kept, b"zambezi: Spark starts; this takes some seconds\n"))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        os.close(kept)
 
 
 @contextlib.contextmanager

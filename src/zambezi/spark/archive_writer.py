@@ -21,6 +21,7 @@ from zambezi.spark.lake.writing import DATE, as_binary, write_files
 from zambezi.spark.options import BATCH, STREAM, Options
 from zambezi.spark.source import COLUMNS, ZepsDataSource
 from zambezi.spark.stream_reader import StreamReader
+from zambezi.wire.text import is_utf8
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -82,13 +83,5 @@ def _bytes_of_bad_keys(keys: Any) -> Any:
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
-        return pa.array([None if _is_text(one) else one for one in as_binary(keys).to_pylist()], pa.binary())
+        return pa.array([None if is_utf8(one) else one for one in as_binary(keys).to_pylist()], pa.binary())
     return pa.nulls(len(keys), pa.binary())
-
-
-def _is_text(octets: bytes) -> bool:
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

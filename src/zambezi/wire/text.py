@@ -25,6 +25,19 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def is_utf8(data: bytes) -> bool:
+    """Return whether bytes are text in UTF-8.
+
+    >>> is_utf8(b"caf\\xc3\\xa9"), is_utf8(b"caf\\xe9")
+    (True, False)
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def printable(data: bytes | str) -> str:
     """Return data from a peer in a form that is fit for a terminal: control characters would be commands to it.
 

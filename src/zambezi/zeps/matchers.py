@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import re2  # type: ignore[import-untyped]
 
-from zambezi.wire.text import as_bytes
+from zambezi.wire.text import as_bytes, is_utf8
 from zambezi.zeps.answers import Memory
 from zambezi.zeps.errors import PatternError
 
@@ -197,7 +197,7 @@ def _compile(name: str, given: bytes) -> Pattern:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PROGRAM
-    if not _is_text(given):
+    if not is_utf8(given):
         options.encoding = re2.Options.Encoding.LATIN1  # every byte is a character
     try:
         program = re2.compile(pattern, options)
@@ -206,14 +206,6 @@ def _compile(name: str, given: bytes) -> Pattern:
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise PatternError(f"{name}:{given.decode('utf-8', 'replace')} cannot be understood: {text}") from None
     return Pattern(program.search, program.programsize)
-
-
-def _is_text(octets: bytes) -> bool:
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _glob_to_regex(glob: bytes) -> bytes:

@@ -241,13 +241,12 @@ class Stream:
 
         Waits if the messages that are not confirmed have reached `bound`, or does what `on_full` says.
         """
-        if not self._post(key, body):  # type: ignore[arg-type]
-            self._publish(key, as_body(body), timeout)
-
-    def _publish(self, key: Key, body: bytes, timeout: float | None) -> None:
+        if self._post(key, body):  # type: ignore[arg-type]
+            return
         crowded = len(self._engine.pieces) >= 2 * POSTS
-        if not self._waiter.call(self._try_publish, key, body):
-            self._until(lambda: self._try_publish(key, body) or None, timeout, f"there was no room in {self.name!r}")
+        octets = body if type(body) is bytes else as_body(body)
+        if not self._waiter.call(self._try_publish, key, octets):
+            self._until(lambda: self._try_publish(key, octets) or None, timeout, f"there was no room in {self.name!r}")
         self._turns += 1
         if crowded or self._turns % _AT_ONCE == 0:
             self._waiter.breathe()
@@ -258,7 +257,7 @@ class Stream:
             self._waiter.call(self._try_publish, key, as_body(body), False)
 
     def _try_publish(self, key: Key, body: bytes, wait: bool = True) -> bool:
-        return self._publisher().publish(key, body, wait)
+        return (self._connection or self._publisher()).publish(key, body, wait)
 
     def publish_many(self, items: Iterable[tuple[Key, Body]], timeout: float | None = None) -> None:
         """Publish many messages, each a key and a body. Much faster per message than `publish`."""

@@ -21,7 +21,8 @@ PRODUCT: Final = "X-Zambezi"  # our CURVE clients send it: they understand ERROR
 
 _NAME_CHARACTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+")
 _CONTEXT_LIMIT: Final = 16
-_NO_PROPERTIES: Final[Mapping[str, bytes]] = {}
+_SHARED: Final = 128  # bytes of metadata that connections share
+NO_PROPERTIES: Final[Mapping[str, bytes]] = {}
 
 
 def command(name: bytes, data: bytes = b"") -> bytes:
@@ -52,8 +53,17 @@ def _encode_properties(properties: tuple[tuple[str, bytes], ...]) -> bytes:
     )
 
 
-def decode_metadata(data: bytes) -> dict[str, bytes]:
+def decode_metadata(data: bytes) -> Mapping[str, bytes]:
     """Return the properties by name. Names are not case-sensitive, so they are returned in lower case."""
+    return _decode_shared(data) if len(data) <= _SHARED else _decode_properties(data)
+
+
+@lru_cache(maxsize=1024)  # a node of a mesh sends the same to all others, and a process can have many nodes
+def _decode_shared(data: bytes) -> Mapping[str, bytes]:
+    return _decode_properties(data)
+
+
+def _decode_properties(data: bytes) -> Mapping[str, bytes]:
     properties: dict[str, bytes] = {}
     pos = 0
     while pos < len(data):
@@ -82,7 +92,7 @@ def is_application_property(name: str) -> bool:
 
 def application_properties(properties: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Return the properties of the peer's application. Most peers have none, and share one empty mapping."""
-    return {name: value for name, value in properties.items() if name.startswith("x-")} or _NO_PROPERTIES
+    return {name: value for name, value in properties.items() if name.startswith("x-")} or NO_PROPERTIES
 
 
 def error(reason: str) -> bytes:

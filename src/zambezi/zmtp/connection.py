@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from zambezi.wire.text import printable
@@ -31,6 +32,7 @@ from zambezi.zmtp.frames import (
     Batch,
     CommandFrame,
     Decoder,
+    Item,
     Message,
     Oversize,
     encode_command,
@@ -164,6 +166,13 @@ class State(Enum):
     CLOSED = "closed"
 
 
+@lru_cache(maxsize=1024)  # all connections of a socket send the same
+def _metadata(socket_type: str, identity: bytes) -> Mapping[str, bytes]:
+    """Return the metadata of a socket without properties of its application."""
+    metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
+    return {**metadata, commands.IDENTITY: identity} if socket_type in _WITH_IDENTITY else metadata
+
+
 class Connection:
     """One side of a connection. `now` is the time at which the connection was made."""
 
@@ -182,6 +191,7 @@ class Connection:
         "_patience",
         "_peer_ttl",
         "_publishes",
+        "_takes_batches",
         "mechanism",
         "output",
         "peer_version",
@@ -212,11 +222,9 @@ class Connection:
         self._limits = limits or Limits()
         self._heartbeat = heartbeat
         self._admit = admit
-        metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
-        if socket_type in _WITH_IDENTITY:
-            metadata[commands.IDENTITY] = identity
+        metadata = _metadata(socket_type, identity)
         if properties:
-            metadata.update(properties)
+            metadata = {**metadata, **properties}
         self.mechanism = (security or Null()).mechanism(Terms(metadata, address, authenticator, self._limits.message))
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
@@ -237,15 +245,23 @@ class Connection:
         # The bytes that must go to the peer before any further message: see `take_output`.
         self.output = [greeting.greeting_of(self.mechanism.name, self.mechanism.as_server)]
         self.sealed = self.mechanism.sealed  # whether messages are encrypted: then peers cannot share their bytes
+        self._takes_batches = not (self.sealed or self._publishes)  # whether a batch is an event as it is
 
     # Bytes in
+
+    def read_size(self, most: int) -> int:
+        """Return how many bytes to read at once, at most `most`: whole frames, if frames of one size arrive."""
+        return self._decoder.read_size(most)
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes that were read from the peer; return the events that follow from them."""
         self._heard = now
         self._asked = 0.0
         if self.state is State.TRAFFIC:
-            return self._traffic(data)
+            items = self._decoder.feed(data)
+            if len(items) == 1 and type(items[0]) is Batch and self._takes_batches and self._decoder.failure is None:
+                return items  # type: ignore[return-value]  # most reads
+            return self._traffic(items)
         if self.state is State.CLOSED:
             return []
         self._buffer += data
@@ -263,7 +279,7 @@ class Connection:
             return [self._fail(error)]
         if self.mechanism.complete and self._buffer:
             data, self._buffer = self._buffer, b""
-            events += self._traffic(data)
+            events += self._traffic(self._decoder.feed(data))
         return events
 
     def _greet(self) -> None:
@@ -332,12 +348,11 @@ class Connection:
             self.mechanism.peer_key,
         )
 
-    def _traffic(self, data: bytes) -> list[Event]:
-        decoder, mechanism = self._decoder, self.mechanism
-        items = mechanism.decode(decoder.feed(data)) if self.sealed else decoder.feed(data)
-        failure = mechanism.failure or decoder.failure
-        if failure is None and len(items) == 1 and type(items[0]) is Batch and not self._publishes:
-            return items  # type: ignore[return-value]
+    def _traffic(self, items: list[Item]) -> list[Event]:
+        """Return the events that follow from batches and commands."""
+        if self.sealed:
+            items = self.mechanism.decode(items)
+        failure = self.mechanism.failure or self._decoder.failure
         events: list[Event] = []
         try:
             for item in items:
@@ -464,6 +479,8 @@ class Connection:
             return None
         if self.state is not State.TRAFFIC:
             return self._deadline
+        if self._heartbeat is None and not (self._peer_ttl or self.partial):
+            return None  # most connections
         times = []
         if self.partial:
             times.append(self._heard + self._limits.message_pause)

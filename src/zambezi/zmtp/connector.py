@@ -200,16 +200,17 @@ class MemoryConnector(Connector):
         self._name = endpoint.name
 
     def attempt(self) -> None:
-        if self.closed:
-            return
-        listener = memory.find(self._name, self)
+        # Not at once: the socket does not know the peer yet, and can queue its first messages before the turn is over.
+        self.transport.reactor.call_soon(self._call)
+
+    def _call(self) -> None:
+        listener = None if self.closed else memory.find(self._name, self)
         if listener is not None:
             link = MemoryLink(self.transport, self.peer, self.endpoint)
-            transport = self.transport
-            options = transport.options
-            listener.transport.reactor.call_soon(
-                listener.accept, link, transport.socket_type, options.identity, options.properties
-            )
+            if self.transport.reactor.shares_loop(listener.transport.reactor):
+                listener.accept(link, at_once=True)
+            else:
+                listener.transport.reactor.call_soon(listener.accept, link)
 
     def close(self) -> None:
         super().close()

@@ -66,6 +66,7 @@ _MAPPED: Final = "::ffff:"
 Endpoint: TypeAlias = Tcp | Ipc | Inproc
 
 
+@lru_cache(maxsize=4096)  # the nodes of a mesh connect to the same endpoints
 def parse(text: str, *, binding: bool = False) -> Endpoint:
     """Return the endpoint that `text` names. Only `bind` accepts wildcards and port ranges."""
     scheme, found, rest = text.partition("://")

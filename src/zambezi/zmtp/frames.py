@@ -262,6 +262,7 @@ class Decoder(_BatchBuilder):
         "_skip",
         "_skipping",
         "_special",
+        "_stride",
         "_tail",
         "frame_limit",
         "missing",
@@ -272,6 +273,7 @@ class Decoder(_BatchBuilder):
         self.frame_limit = frame_limit
         self._skip = skip
         self._skipping = False  # whether the frame that spans reads is skipped
+        self._stride = 0  # the bytes of each frame of the last run, with its header
         self._tail = b""  # a header that is not whole yet
         self._body: list[bytes] = []  # the pieces of a frame that spans reads,
         self._body_flags = 0  # its flags,
@@ -305,6 +307,7 @@ class Decoder(_BatchBuilder):
             self._finish_body()
         if end - pos >= _SEARCHED and not self._frames and (run := find_run(data, pos, self._room)) is not None:
             self._out.append(Batch([], None, run.octets, run=run))
+            self._stride = run.octets // run.count
             pos += run.octets
         try:
             pos = self._take_frames(data, pos, end)
@@ -313,6 +316,18 @@ class Decoder(_BatchBuilder):
         except ProtocolError as error:
             self.failure = error
         return self._finish()
+
+    def read_size(self, most: int) -> int:
+        """Return how many bytes to read at once, at most `most`.
+
+        If the frames go on as in the last run, the read ends with a frame: a frame that spans reads must be joined, and
+        the frames after it with it.
+        """
+        stride = self._stride
+        if not stride:
+            return most
+        rest = stride - len(self._tail) if self._tail else self.missing  # of a frame that has begun
+        return most - (most - rest) % stride
 
     @property
     def _can_rejoin(self) -> bool:

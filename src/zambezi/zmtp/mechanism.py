@@ -88,7 +88,7 @@ class Mechanism:
         self.address = terms.address
         self.authenticator = terms.authenticator
         self.state = self.first_state
-        self.peer: dict[str, bytes] = {}
+        self.peer = commands.NO_PROPERTIES
         self.claim: Claim | None = None
         self.user = ""
         self.failure: ProtocolError | None = None
@@ -141,7 +141,7 @@ class Mechanism:
     def _take_metadata(self, data: bytes) -> None:
         self._take_properties(commands.decode_metadata(data))
 
-    def _take_properties(self, peer: dict[str, bytes]) -> None:
+    def _take_properties(self, peer: Mapping[str, bytes]) -> None:
         self.check(peer)
         self.peer = peer
 

@@ -11,7 +11,7 @@ socket has room for more. Meanwhile, further messages wait in the sender's bound
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp.connection import COMPATIBLE, Ready, Subscription
@@ -31,9 +31,11 @@ _bound: Final[dict[str, MemoryListener]] = {}
 _waiting: Final[dict[str, list[MemoryConnector]]] = {}
 
 
-def _ready(socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> Ready:
-    """Return the event that a handshake over a network would end with."""
-    return Ready(socket_type, identity, "", VERSION, {name.lower(): value for name, value in properties.items()})
+def _ready_of(transport: Transport) -> Ready:
+    """Return the event that a handshake with a socket would end with over a network."""
+    options = transport.options
+    properties = {name.lower(): value for name, value in options.properties.items()} if options.properties else {}
+    return Ready(transport.socket_type, options.identity, "", VERSION, properties)
 
 
 class MemoryListener:
@@ -57,23 +59,29 @@ class MemoryListener:
             if _bound.get(self._name) is self:
                 del _bound[self._name]
 
-    def accept(self, theirs: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> None:
-        """Connect a link of another socket to this socket. Runs in the reactor of this socket, which bound the name."""
+    def accept(self, theirs: MemoryLink, at_once: bool = False) -> None:
+        """Connect a link of another socket to this socket. Runs in the reactor of this socket, which bound the name.
+
+        With `at_once` the other socket has the same loop, so that its end can be completed now.
+        """
         transport = self.transport
+        caller = theirs.transport
         if transport.closing:
             theirs.call(theirs.lost, "the peer closed the socket")
             return
-        if socket_type not in COMPATIBLE[transport.socket_type]:
-            reason = f"a {socket_type} cannot talk to a {transport.socket_type}"
+        if caller.socket_type not in COMPATIBLE[transport.socket_type]:
+            reason = f"a {caller.socket_type} cannot talk to a {transport.socket_type}"
             transport.handshake_failed(self.endpoint, "", reason)
             theirs.call(theirs.failed, reason)
             return
         ours = MemoryLink(transport, Peer(transport, self.endpoint), self.endpoint)
         ours.other = theirs
         transport.links.add(ours)
-        options = transport.options
-        theirs.call(theirs.accepted, ours, transport.socket_type, options.identity, options.properties)
-        transport.link_ready(ours, _ready(socket_type, identity, properties))
+        if not at_once:
+            theirs.call(theirs.accepted, ours)  # first: `link_ready` can send subscriptions
+        transport.link_ready(ours, _ready_of(caller))
+        if at_once and not ours.gone:  # gone, if the identity of the other socket is refused
+            theirs.accepted(ours, at_once)
         ours.nudge()
 
 
@@ -81,7 +89,6 @@ class MemoryLink:
     """One end of an inproc connection. `other` is the other end."""
 
     __slots__ = (
-        "_transport",
         "_unacknowledged",
         "_under_way",
         "address",
@@ -90,10 +97,11 @@ class MemoryLink:
         "other",
         "peer",
         "source",
+        "transport",
     )
 
     def __init__(self, transport: Transport, peer: Peer, endpoint: str) -> None:
-        self._transport = transport
+        self.transport = transport
         self.peer = peer
         self.endpoint = endpoint
         self.address = ""
@@ -121,25 +129,46 @@ class MemoryLink:
 
     def call(self, callback: Callable[..., object], *args: object) -> None:
         """Run a callback in the reactor of this end."""
-        self._transport.reactor.call_soon(callback, *args)
+        self.transport.reactor.call_soon(callback, *args)
 
-    def accepted(self, other: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> None:
+    def accepted(self, other: MemoryLink, at_once: bool = False) -> None:
         """Complete the connection. Runs in the reactor of the socket that connected."""
-        if self.gone or not self._transport.is_outgoing(self.peer):
+        if self.gone or not self.transport.is_outgoing(self.peer):
             # The socket was closed, or disconnected, in the meantime.
             self.gone = True
             other.call(other.lost, "the peer closed the connection")
             return
         self.other = other
-        self._transport.links.add(self)
-        self._transport.link_ready(self, _ready(socket_type, identity, properties))
+        self.transport.links.add(self)
+        self.transport.link_ready(self, _ready_of(other.transport))
+        if at_once:
+            self._pass_first(other)
         self.nudge()
+
+    def _pass_first(self, other: MemoryLink) -> None:
+        """Pass the messages that waited for the connection to the other end now.
+
+        Most connections of a mesh carry one message, HELLO, and two turns of the loop would cost a tenth of the time of
+        a link. Later messages wait for a turn, so that no socket is called while it calls another one.
+        """
+        peer = self.peer
+        if not peer._outbox or self.gone or self._under_way is not None:
+            return
+        self._under_way, singles = peer._take()
+        other._unacknowledged = True
+        try:
+            other.peer._deliver(_batch(self._under_way, singles))
+        finally:
+            if other._unacknowledged and not other.peer.paused:
+                other._unacknowledged = False
+                self._under_way = None
+        self.transport.departed(peer)
 
     def failed(self, reason: str) -> None:
         """Note that the other end refused the connection."""
         if not self.gone:
             self.gone = True
-            self._transport.link_lost(self, reason)
+            self.transport.link_lost(self, reason)
 
     def nudge(self) -> None:
         peer = self.peer
@@ -148,7 +177,7 @@ class MemoryLink:
         if self._under_way is None and self.other is not None:
             if peer._outbox:
                 self._pass(*peer._take())
-                self._transport.departed(peer)
+                self.transport.departed(peer)
             elif self.source is not None and (more := self.source.pull()) is not None:
                 self.offer(more.read() if isinstance(more, Stored) else more)
 
@@ -192,7 +221,7 @@ class MemoryLink:
         self._under_way = None
         if not self.gone:
             self.nudge()
-            self._transport.settle(self.peer)
+            self.transport.settle(self.peer)
 
     def subscribe(self, prefix: bytes, cancel: bool) -> None:
         other = self.other
@@ -201,7 +230,7 @@ class MemoryLink:
 
     def _subscribed(self, subscription: Subscription) -> None:
         if not self.gone:
-            self._transport.subscribed(self.peer, subscription)
+            self.transport.subscribed(self.peer, subscription)
 
     def finish(self) -> None:
         self.abort("closed by this side")
@@ -216,8 +245,8 @@ class MemoryLink:
         """Note that the connection is over."""
         if not self.gone:
             self.gone = True
-            self._transport.links.discard(self)
-            self._transport.link_lost(self, reason)
+            self.transport.links.discard(self)
+            self.transport.link_lost(self, reason)
 
 
 def find(name: str, connector: MemoryConnector) -> MemoryListener | None:

@@ -15,10 +15,11 @@ A process can have a million peers (a mesh of a thousand nodes in memory), so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.wire.text import printable
+from zambezi.zmtp.commands import NO_PROPERTIES
 from zambezi.zmtp.frames import Batch, Message, size_of
 from zambezi.zmtp.source import Framed, Source
 
@@ -32,6 +33,8 @@ TAKE: Final = 256 * 1024
 # The most messages that can wait in a mailbox, and the most bytes of each.
 POSTS: Final = 512
 POST: Final = 1024
+# The mailbox of peers in an event loop, to which no thread posts.
+_NO_POSTS: Final[list[bytes]] = []
 
 
 class Link(Protocol):
@@ -117,7 +120,7 @@ class Peer:
         self.address = ""
         self.identity = b""
         self.user = ""
-        self.properties: Mapping[str, bytes] = {}
+        self.properties = NO_PROPERTIES
         self.key = b""
         self.queued = 0
         self.open = True  # until the protocol closes the peer, or its connection ends for good
@@ -125,10 +128,11 @@ class Peer:
         self._link: Link | None = None
         self._outbox: list[Message] = []
         self._lead = 0  # the number of messages at the head of the outbox that `send_first` put there
-        self._mailbox: list[bytes] = []  # posted by threads without the lock
+        # Posted by threads without the lock.
+        self._mailbox: list[bytes] = [] if transport.threaded else _NO_POSTS
         self._singles = True  # whether the outbox holds single frames only
         self._paused = False
-        self._held: list[Batch] = []  # batches that arrived after `pause`
+        self._held: list[Batch] | None = None  # batches that arrived after `pause`
 
     # State
 
@@ -250,6 +254,7 @@ class Peer:
         if (
             link is None
             or not link.pending
+            or mailbox is _NO_POSTS
             or len(mailbox) >= POSTS
             or len(message) > POST
             or len(mailbox) + len(self._outbox) >= transport.send_messages
@@ -411,13 +416,14 @@ class Peer:
     def _deliver(self, batch: Batch) -> None:
         """Pass a batch that the link has read to the protocol, or hold it while the peer is paused."""
         if self._paused:
+            self._held = self._held or []
             self._held.append(batch)
             self._pause_link()
         else:
             self._transport.handler.received(self, batch)
 
     def _pause_link(self) -> None:
-        if self._link is not None and sum(batch.octets for batch in self._held) >= self._transport.slack:
+        if self._link is not None and sum(batch.octets for batch in self._held or ()) >= self._transport.slack:
             self._link.pause()
 
     def __repr__(self) -> str:

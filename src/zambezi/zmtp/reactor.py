@@ -44,6 +44,13 @@ class Reactor(Protocol):
     @property
     def lock(self) -> AbstractContextManager[object]: ...
 
+    @property
+    def threaded(self) -> bool:
+        """Whether threads of the program use the sockets, beside the thread that runs callbacks."""
+
+    def shares_loop(self, other: Reactor) -> bool:
+        """Return whether callbacks of both reactors run in one thread, without locks: then one can call the other."""
+
     def time(self) -> float: ...
     def join(self) -> None: ...
     def leave(self) -> None: ...
@@ -71,12 +78,16 @@ class AsyncioReactor:
     __slots__ = ("_loop", "_poller", "time")
 
     lock = nullcontext()  # one thread needs no lock
+    threaded = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._poller = poller_of(loop)
         # asyncio's own loops only pass on this clock; without that call, each message costs a little less.
         self.time = time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
+
+    def shares_loop(self, other: Reactor) -> bool:
+        return isinstance(other, AsyncioReactor) and other._loop is self._loop
 
     def join(self) -> None:
         """Do nothing: the loop belongs to the program."""
@@ -138,6 +149,8 @@ class ThreadReactor:
         "watch",
     )
 
+    threaded = True
+
     def __init__(self, loop: IoLoop, lock: threading.Lock) -> None:
         self._loop = loop
         self.lock = lock
@@ -150,6 +163,9 @@ class ThreadReactor:
         self.add_writer = watch.add_writer
         self.remove_writer = watch.remove_writer
         self.release = watch.release
+
+    def shares_loop(self, other: Reactor) -> bool:
+        return False  # each socket has its own lock
 
     def _locked(self, callback: Callable[..., object], *args: object) -> None:
         with self.lock:

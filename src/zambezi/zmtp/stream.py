@@ -140,14 +140,15 @@ class StreamLink:
     def _receive(self) -> None:
         if self._gone:
             return
+        size = self._read if self._read == READ_LEAST else self.connection.read_size(self._read)
         try:
-            data = self._sock.recv(self._read)
+            data = self._sock.recv(size)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._lost(self.connection.explain_loss(_text_of(error)))
             return
-        if len(data) == self._read:
+        if len(data) == size:
             self._read = min(self._read * 4, READ_MOST)
         elif self._read > READ_LEAST and len(data) < self._read // 8:
             self._read = max(self._read // 4, READ_LEAST)
@@ -386,8 +387,8 @@ class StreamLink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline = self.connection.deadline
-        if deadline is not None and not self._gone:
+        deadline = self.connection.deadline if not self._gone else None
+        if deadline is not None:
             self._timer = self._transport.reactor.call_at(deadline, self.tick)
 
     def tick(self) -> None:

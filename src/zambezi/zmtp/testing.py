@@ -31,7 +31,7 @@ from typing import Final, Self
 from zambezi.zmtp.events import SocketEvent
 from zambezi.zmtp.face import Shell
 from zambezi.zmtp.patterns import Pattern
-from zambezi.zmtp.reactor import Addresses
+from zambezi.zmtp.reactor import Addresses, Reactor
 
 PATIENCE: Final = 20.0  # seconds of real time
 
@@ -67,6 +67,7 @@ class Simulation:
     """A `Reactor` whose clock stands still until `advance` moves it."""
 
     lock = nullcontext()
+    threaded = True
 
     def __init__(self, start: float = 1000.0) -> None:
         self.now = start
@@ -78,6 +79,9 @@ class Simulation:
         self._writers: dict[socket.socket, Callable[[], object]] = {}
 
     # The reactor
+
+    def shares_loop(self, other: Reactor) -> bool:
+        return other is self
 
     def time(self) -> float:
         return self.now

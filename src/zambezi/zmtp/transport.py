@@ -127,6 +127,7 @@ class Transport:
         self.eager = eager
         self.slack = slack
         self.counters = counters or Counters()
+        self.threaded = reactor.threaded
         self.send_messages = options.send_bound.messages
         self.send_bytes = options.send_bound.octets
         self.closing = False

@@ -7,6 +7,7 @@ end, so 54 bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -34,6 +35,7 @@ class Beacon:
         return (_KEYED if self.key else _HEADER) + self.uuid.bytes + self.port.to_bytes(2, "big") + self.key
 
     @classmethod
+    @lru_cache(maxsize=4096)  # a beacon reaches all nodes of a process, and there can be a thousand
     def decode(cls, octets: bytes) -> Beacon | None:
         """Return the beacon in a datagram; None if it contains none, and must be discarded in silence. (BCN-04)"""
         size = {_HEADER: _KEY, _KEYED: _KEY + KEY_OCTETS}.get(octets[:4])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from zambezi.wire import Message, TooMany, WireError
@@ -16,6 +17,7 @@ Frames: TypeAlias = tuple[bytes, ...]
 ELECTIONS: Final = "X-ZAMBEZI-ELECTIONS"
 _SIGNATURE: Final = b"\xaa\xa1"
 _HELLO: Final = 1
+_SHARED: Final = 512  # bytes of a HELLO whose contents the nodes of a process share
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,11 @@ class Greeting:
     name: str
     headers: Mapping[str, str]  # without our own one
     elects: bool = True  # whether it has that one
+    cost: int = field(init=False)  # the bytes that the groups and headers take, about: what a node keeps of this peer
 
-    @property
-    def cost(self) -> int:
-        """The bytes that the groups and headers take, about: what the node keeps of this peer."""
+    def __post_init__(self) -> None:
         text = sum(map(len, self.groups)) + sum(len(key) + len(value) for key, value in self.headers.items())
-        return text + bounds.ITEM * (len(self.groups) + len(self.headers))
+        object.__setattr__(self, "cost", text + bounds.ITEM * (len(self.groups) + len(self.headers)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,17 @@ def read_hello(frames: Sequence[bytes], uuid: bytes) -> tuple[Dialect, Greeting]
 
     Raises `WireError` if it is malformed or not the first of a sequence, and `TooMany` if it is above a bound.
     """
+    if len(frames) == 1 and len(frames[0]) <= _SHARED:
+        return _read_shared(frames[0], uuid)
+    return _read_hello(frames, uuid)
+
+
+@lru_cache(maxsize=4096)  # a node sends the same HELLO to all others, and a process can have a thousand of these
+def _read_shared(octets: bytes, uuid: bytes) -> tuple[Dialect, Greeting]:
+    return _read_hello([octets], uuid)
+
+
+def _read_hello(frames: Sequence[bytes], uuid: bytes) -> tuple[Dialect, Greeting]:
     dialect = dialect_of_hello(frames[0])
     if dialect is None:
         raise WireError("a HELLO has version 2, or sequence 1 of the draft", 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
@@ -16,6 +17,7 @@ from zambezi.zre.interfaces import Interface
 
 PORT: Final = 5670  # assigned to ZRE-DISC by IANA (BCN-01)
 _ADDRESSES: Final = 4096  # of senders that are kept
+_AT_ONCE: Final = 100  # datagrams that are read before other sockets get their turn
 Receive: TypeAlias = Callable[[bytes, str], object]
 
 
@@ -65,7 +67,7 @@ class Broadcast:
         self._reactor.add_reader(listener, partial(self._readable, partial(receive, listener)))
 
     def _readable(self, receive: Callable[[], tuple[bytes, str, int]]) -> None:
-        for _ in range(100):  # so that a flood of datagrams does not stop the event loop
+        for _ in range(_AT_ONCE):
             try:
                 octets, address, index = receive()
             except OSError:  # there is no other one
@@ -111,7 +113,7 @@ class MemoryNetwork:
 
     def __init__(self) -> None:
         self.name = f"memory-{next(self._numbers)}"
-        self._members: dict[MemoryDiscovery, tuple[Reactor, Receive]] = {}
+        self._members: dict[MemoryDiscovery, None] = {}
         self._addresses = itertools.count(1)
 
     def discovery(self) -> MemoryDiscovery:
@@ -122,30 +124,63 @@ class MemoryNetwork:
         """Return the endpoint of a mailbox by the address and the port of a beacon."""
         return f"inproc://{self.name}/{address}/{port}"
 
-    def join(self, member: MemoryDiscovery, reactor: Reactor, receive: Receive) -> None:
-        self._members[member] = reactor, receive
+    def join(self, member: MemoryDiscovery) -> None:
+        self._members[member] = None
 
     def leave(self, member: MemoryDiscovery) -> None:
         self._members.pop(member, None)
 
     def broadcast(self, octets: bytes, address: str) -> None:
-        """Give a beacon to every member, each in its own thread or event loop."""
-        for reactor, receive in list(self._members.values()):
-            reactor.call_soon(receive, octets, address)
+        """Give a beacon to every member."""
+        beacon = octets, address
+        for member in list(self._members):
+            member.deliver(beacon)
 
 
 class MemoryDiscovery:
-    """The discovery of one node in a `MemoryNetwork`."""
+    """The discovery of one node in a `MemoryNetwork`.
+
+    Beacons wait in a queue, as the datagrams of a real network wait in the kernel. The node reads them in its own
+    thread or event loop, many in one turn: in a large mesh, a turn of the loop costs more than most beacons.
+    """
 
     def __init__(self, network: MemoryNetwork, number: int) -> None:
         self.network = network
         self.address = str(number)
+        self._waiting: deque[tuple[bytes, str]] = deque()
+        self._scheduled = False
+        self._reactor: Reactor | None = None
+        self._receive: Receive = lambda *_: None
 
     def start(self, reactor: Reactor, receive: Receive) -> None:
-        self.network.join(self, reactor, receive)
+        self._reactor = reactor
+        self._receive = receive
+        self.network.join(self)
+
+    def deliver(self, beacon: tuple[bytes, str]) -> None:
+        """Queue a beacon with the address of its sender. Any thread can call this."""
+        self._waiting.append(beacon)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._reactor is not None:
+            self._scheduled = True
+            self._reactor.call_soon(self._read)
+
+    def _read(self) -> None:
+        # Cleared *before* the queue is read: a beacon that another thread adds later schedules another turn.
+        self._scheduled = False
+        waiting = self._waiting
+        for _ in range(_AT_ONCE):
+            if not waiting:
+                return
+            self._receive(*waiting.popleft())
+        if waiting:
+            self._schedule()
 
     def send(self, octets: bytes) -> None:
         self.network.broadcast(octets, self.address)
 
     def close(self) -> None:
         self.network.leave(self)
+        self._waiting.clear()

@@ -11,9 +11,10 @@ the other, or end it, by the actions of `meetings`. Three rules make a mesh heal
 - A gap in a peer's sequence means that messages were lost, and with them perhaps a change of its groups. The peer ends
   (Exit), and enters again with its next sign of life. (SEQ-02)
 - A HELLO from a ready peer means that the peer began a new session: it restarted, or it lost track of us. It ends,
-  enters again, and we greet it again. But if we greeted it a moment ago, its HELLO is the answer.
-- A peer that does not answer our HELLO is greeted again on a new connection, every `evasive` seconds, for as long as it
-  gives signs of life. That makes up for a HELLO that was lost with a connection.
+  enters again, and we greet it again. But if we wait for its answer, its HELLO is the answer, however late it comes.
+- A peer that does not answer our HELLO within `evasive` seconds is greeted again on a new connection, for as long as it
+  gives signs of life; then after twice that time, and so on, but at least every `expired` seconds. That makes up for a
+  HELLO that was lost with a connection.
 
 PING and PING-OK have their place in the sequence, so they also show that the message before them was lost. We send a
 PING whenever a connection was lost and made again.
@@ -259,8 +260,7 @@ class Engine:
         if silence >= self.timing.expired:
             self.meetings.expire(peer)
             return
-        unanswered = not peer.ready or peer.waiting > 0
-        if unanswered and silence < self.timing.evasive and now - peer.greeted >= self.timing.evasive:
+        if now >= peer.overdue and silence < self.timing.evasive:
             if peer.beacon and not peer.ready:
                 # Its address can have changed: its beacons tell the new one.
                 self.peers.move(peer, self._lookout.contact_by_beacon(peer))

@@ -1,6 +1,14 @@
 """Greetings: what a HELLO means, which begins a session of a peer with a node.
 
 A HELLO does not say whether it begins a session or answers ours. The state of its sender decides, see `_Situation`.
+
+If the sender is ready, the answer is sometimes not certain. A node that waits too long for an answer greets again, and
+then gets two answers, or one. A node to which a peer sends a second HELLO begins a new session, and its own HELLO looks
+like the beginning of a session to that peer. If both took such a HELLO for a beginning, they would greet each other for
+ever; on a busy machine each HELLO comes late, so no short time limit ends that. So a HELLO is `expected` for some time
+after we greeted a peer again. An expected HELLO that says nothing new counts as an answer, and we do not greet back.
+But the peer can have lost its session with us, and need our HELLO. So we send a PING, which only a peer that has our
+HELLO answers. If no answer comes, we greet the peer again, see `Engine`.
 """
 
 from __future__ import annotations
@@ -13,6 +21,7 @@ from typing import Final
 from zambezi.wire import TooMany, WireError
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events
+from zambezi.zre.agenda import NEVER
 from zambezi.zre.contact import PUBLIC_KEY, endpoint_of, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DRAFT, Dialect, Greeting
@@ -21,9 +30,8 @@ from zambezi.zre.outbox import Outbox
 from zambezi.zre.peer import Peer, Voting, together
 from zambezi.zre.timing import Timing
 
-# If two nodes answer each other's answers, they stop
-# after so many new sessions in quick succession.
-_RENEWALS: Final = 3
+# If two nodes answer each other's answers, they stop after so many new sessions in quick succession.
+_RENEWALS: Final = 2
 
 
 class _Situation(Enum):
@@ -79,7 +87,7 @@ class Greetings:
         if contact != greeting.endpoint:
             greeting = replace(greeting, endpoint=contact)
         peer = self._peers.get(key)
-        situation = self._situation(peer, dialect, greeting.cost, now)
+        situation = self._situation(peer, dialect, greeting, now)
         if situation in _BEGINNINGS:
             source = self._source_of(key)
             if not self._meetings.claims.by_hello(key, greeting.endpoint, source, frames, now):
@@ -93,6 +101,7 @@ class Greetings:
                 self._meetings.end(peer, "it greeted us again")
                 again = self._meet_greeter(key, greeting, dialect, now)
                 again.renewals = self._renewals(peer, now)
+                again.expected = now + self._timing.expired
                 self._enter(again, greeting, now)
             case _Situation.OTHER_DIALECT, _:
                 self._receive_other_dialect(key, peer, greeting.endpoint, now)
@@ -101,17 +110,24 @@ class Greetings:
                 if peer is not None:
                     self._meetings.end(peer, "there are too many peers")
 
-    def _situation(self, peer: Peer | None, dialect: Dialect, cost: int, now: float) -> _Situation:
+    def _situation(self, peer: Peer | None, dialect: Dialect, greeting: Greeting, now: float) -> _Situation:
         if self._dialect is DRAFT and dialect is not DRAFT:
             return _Situation.OTHER_DIALECT
-        if not self._peers.has_room_for(peer, cost):
+        if not self._peers.has_room_for(peer, greeting.cost):
             return _Situation.TOO_MANY
         if peer is not None and peer.ready:
-            answers = peer.waiting and now - peer.greeted < self._timing.evasive
-            return _Situation.ANSWER if answers or self._renewals(peer, now) > _RENEWALS else _Situation.RENEWAL
+            answers = peer.waiting or self._is_expected(peer, greeting, now)
+            return _Situation.ANSWER if answers else _Situation.RENEWAL
         if self._peers.full:
             return _Situation.TOO_MANY
         return _Situation.NEWCOMER if peer is None else _Situation.ANSWER
+
+    def _is_expected(self, peer: Peer, greeting: Greeting, now: float) -> bool:
+        """Return whether a HELLO can be an answer, although each of our HELLOs has one."""
+        known = greeting.endpoint, greeting.name, greeting.headers
+        if now < peer.expected and known == (peer.endpoint, peer.name, peer.headers):
+            return True
+        return self._renewals(peer, now) > _RENEWALS
 
     def _renewals(self, peer: Peer, now: float) -> int:
         """Return how often a peer has begun a new session in quick succession, if it begins another one now."""
@@ -139,8 +155,20 @@ class Greetings:
         if is_elsewhere and self._proves is not None and not self._proves(peer.key):
             # We connected where a beacon said, which can have been forged. HELLO came by an encrypted connection.
             self._meetings.greet_afresh(peer, greeting.endpoint, now)
+        is_certain = not peer.ready or peer.waiting > 0
         self._use_dialect(peer, dialect, now)
         self._enter(peer, greeting, now)
+        if not is_certain:
+            self._doubt(peer, now)
+
+    def _doubt(self, peer: Peer, now: float) -> None:
+        """Ask a peer whether it has our HELLO: we took its HELLO for an answer, but that is not certain."""
+        peer.expected = 0.0
+        if not peer.doubtful:
+            peer.doubtful = True
+            peer.overdue = now + self._timing.expired
+            self._out.ping(peer)
+            self._meetings.schedule(peer, now)
 
     def _receive_other_dialect(self, key: bytes, peer: Peer | None, endpoint: str, now: float) -> None:
         """Greet the sender of a HELLO that we do not speak: it will answer in the draft. (DIA-01)"""
@@ -160,6 +188,9 @@ class Greetings:
     def _enter(self, peer: Peer, greeting: Greeting, now: float) -> None:
         """Make a peer ready, with the contents of its HELLO, and tell the program what is new."""
         peer.waiting = max(peer.waiting - 1, 0)
+        peer.attempts = 0
+        if not peer.waiting:
+            peer.overdue = NEVER
         peer.received = 1
         peer.hear(now)
         peer.pings = 0

@@ -7,6 +7,7 @@ told if the peer was ready. `engine` decides when.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 from uuid import UUID
 
 from zambezi.zre import events
@@ -26,6 +27,8 @@ from zambezi.zre.profile import Profile
 from zambezi.zre.reach import Reach
 from zambezi.zre.rendezvous import Rendezvous
 from zambezi.zre.timing import Timing
+
+_DOUBLINGS: Final = 10  # of the time that a peer has for its answer
 
 
 class Meetings:
@@ -132,6 +135,10 @@ class Meetings:
         peer.sent = 1
         peer.waiting += 1
         peer.greeted = now
+        # Longer after each attempt: if every node of a busy machine greeted all others again and again, none would come
+        # to the answers.
+        patience = self._timing.evasive * 2 ** min(peer.attempts, _DOUBLINGS)
+        peer.overdue = now + min(patience, self._timing.expired)
         mailbox = self._endpoint_for(host_of(peer.endpoint))
         hello = self._profile.hello(mailbox, peer.dialect, self.rendezvous.gossip.headers(mailbox))
         self._out.append(Send(peer.key, hello))  # HEL-01
@@ -141,8 +148,16 @@ class Meetings:
         self.peers.move(peer, endpoint)
         self._out.append(Disconnect(peer.key))
         self._out.append(Connect(peer.key, peer.endpoint))
+        if peer.waiting:
+            peer.expected = now + self._timing.expired  # the HELLO on the old connection can have an answer, too
         peer.waiting = 0
+        peer.attempts += 1
         self.greet(peer, now)
+        peer.doubtful = peer.ready
+        if peer.ready:
+            # It can have lost its session with us. Then our HELLO is an answer for it, and it answers only this.
+            peer.pings = 0  # those on the old connection do not count any more
+            self._out.ping(peer)
 
     def regreet_stranger(self, peer: Peer, endpoint: str, now: float) -> None:
         """Greet a peer that has not answered at another endpoint, if the key there is allowed."""
@@ -261,9 +276,8 @@ class Meetings:
     def schedule(self, peer: Peer, now: float) -> None:
         """Set the time at which we look at a peer again: for a PING, another HELLO, or its end."""
         wanted = peer.heard + self._timing.evasive * (peer.evasive + 1) if peer.ready else NEVER
-        if not peer.ready or peer.waiting:
-            again = peer.greeted + self._timing.evasive
-            wanted = min(wanted, again if again > now else now + self._timing.evasive)
+        if peer.overdue != NEVER:
+            wanted = min(wanted, peer.overdue if peer.overdue > now else now + self._timing.evasive)
         self.agenda.set(peer, max(min(wanted, peer.heard + self._timing.expired), now + 1e-3))
 
     def greeted_peers(self) -> Collection[Peer]:

@@ -15,6 +15,8 @@ class Outbox(list[Output]):
 
     def take(self) -> list[Output]:
         """Return all outputs, and forget them."""
+        if not self:
+            return []
         outputs = list(self)
         self.clear()
         return outputs

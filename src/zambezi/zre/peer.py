@@ -12,6 +12,7 @@ from zambezi.zre.contact import port_of
 from zambezi.zre.dialect import Dialect
 
 _LONG_AGO: Final = float("-inf")
+_NEVER: Final = float("inf")
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -28,12 +29,15 @@ class Peer:
 
     __slots__ = (
         "address",
+        "attempts",
         "beacon",
         "cost",
         "dialect",
+        "doubtful",
         "due",
         "endpoint",
         "evasive",
+        "expected",
         "farewell",
         "greeted",
         "groups",
@@ -43,6 +47,7 @@ class Peer:
         "lost",
         "name",
         "near",
+        "overdue",
         "pings",
         "port",
         "ready",
@@ -69,9 +74,13 @@ class Peer:
         self.cost = 0  # bytes of its headers and groups, as `bounds` counts them
         self.voting = Voting.NOT
         self.ready = False
-        self.waiting = 0  # how many HELLOs of ours are unanswered
+        self.waiting = 0  # how many HELLOs of ours on this connection are unanswered
+        self.attempts = 0  # how many connections we have made for HELLOs that it has not answered
+        self.expected = 0.0  # until when a HELLO can be an answer, though `waiting` is zero: see `greetings`
+        self.doubtful = False  # whether only the answer to a PING would show that it has our HELLO
         self.renewals = 0  # how often it began a new session in quick succession
         self.greeted = now  # the time of our last HELLO
+        self.overdue = _NEVER  # when we greet it again, if it has not shown by then that it has our HELLO
         self.heard = now  # the time of its last sign of life
         self.lost = _LONG_AGO  # when our connection to it was lost, see `claims`
         self.tested = _LONG_AGO  # when it was tested because another node claimed its endpoint

@@ -58,7 +58,9 @@ class Reach:
         >>> reach.locate("tcp://fe80::7:49152", "fe80::7%eth1"), reach.locate("tcp://fe80::7:49152", "10.0.0.9")
         ('tcp://[fe80::7%eth1]:49152', 'tcp://[fe80::7%eth0]:49152')
         """
-        endpoint = _located(endpoint_of(contact), source, self._memory, self._scope())
+        endpoint = endpoint_of(contact)
+        # Only an address of IPv6 needs an interface.
+        endpoint = _located(endpoint, source, self._memory, self._scope() if endpoint.count(":") > 2 else "")
         key = key_of(contact)
         if not endpoint or key is None or bool(key) != (self._allows is not None):
             return ""

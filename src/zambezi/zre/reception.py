@@ -10,6 +10,7 @@ from typing import Final
 from zambezi.wire import Message, WireError
 from zambezi.zre import bounds, events, messages
 from zambezi.zre import dialect as dialects
+from zambezi.zre.agenda import NEVER
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import STABLE
 from zambezi.zre.gossip import MARK
@@ -137,6 +138,9 @@ class Reception:
                 self._out.send(peer, peer.dialect.ping_ok(0))  # PING-03
             case messages.PingOk() | messages.DraftPingOk():
                 peer.pings = max(peer.pings - 1, 0)
+                if peer.doubtful and not peer.pings:
+                    # The PING followed our HELLO, so the peer has it.
+                    peer.waiting, peer.doubtful, peer.overdue = 0, False, NEVER
             case messages.Elect() | messages.DraftElect():
                 self._meetings.elections.receive_elect(peer, message.group, message.challenger)
             case messages.Leader() | messages.DraftLeader():

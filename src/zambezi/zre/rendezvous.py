@@ -104,7 +104,7 @@ class Rendezvous:
 
         The peer's HELLO named an endpoint, and came from the address `source`.
         """
-        for seed in self.seeds.unmet:
+        for seed in self.seeds.unmet if self.seeds else ():
             is_there = not seed.answers and seed.is_at(endpoint, source)
             if is_there or seed.answers == peer.key or seed.endpoint in (peer.endpoint, endpoint):
                 self._settle(seed, peer.key)

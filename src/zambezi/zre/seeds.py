@@ -103,11 +103,15 @@ class Seeds:
 
     def awaits(self, key: bytes, endpoint: str, since: float = 0.0) -> bool:
         """Return whether a node that we found otherwise is a seed which we greeted, not before `since`."""
+        if not self._seeds:  # most nodes have none
+            return False
         greeted = (seed for seed in self.unmet if seed.greeting is not None and seed.greeting.greeted >= since)
         return any(seed.answers == key or seed.endpoint == endpoint for seed in greeted)
 
     def answered(self, key: bytes, endpoint: str, source: str) -> Seed | None:
         """Return the seed whose answer a HELLO is."""
+        if not self._seeds:
+            return None
         unmet = self.unmet
         known = next((seed for seed in unmet if seed.answers == key), None)
         return known or next((seed for seed in unmet if not seed.answers and seed.is_at(endpoint, source)), None)

@@ -39,6 +39,7 @@ class Whereabouts:
         self._options = options
         self._receive = receive
         self._interfaces: list[Interface] = []
+        self._told: dict[str, str] = {}  # endpoints of our mailbox, by the address of an interface
         self._discovery = self._make_discovery()
 
     def _make_discovery(self) -> Discovery | None:
@@ -105,7 +106,11 @@ class Whereabouts:
             return self.endpoint
         if "://" in options.advertise:
             return options.advertise
-        return for_others(endpoint_at(options.advertise or self._reachable(address), self.port))
+        reachable = options.advertise or self._reachable(address)
+        told = self._told.get(reachable)
+        if told is None:
+            told = self._told[reachable] = for_others(endpoint_at(reachable, self.port))
+        return told
 
     @property
     def scope(self) -> str:
@@ -173,6 +178,7 @@ class Whereabouts:
         if endpoint != self.endpoint:
             router.unbind(self.endpoint)  # connections stay
             self.endpoint = endpoint
+        self._told.clear()
         self._interfaces = chosen
 
     def _bind_at(self, router: Router, host: str) -> str:

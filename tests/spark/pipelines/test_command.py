@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from tests.spark.lake.tables import SCHEMA
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import wait_until
 from zambezi.cli import main, pipeline
+from zambezi.cli import spark as spark_command
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.pipeline_settings import settings_of
 from zambezi.cli.results import result_view
@@ -332,6 +334,22 @@ def test_the_settings_of_the_command_line(tmp_path: Path) -> None:
     arguments.declare = ["y=avro:nowhere.avsc"]
     with pytest.raises(OptionsError, match=r"nowhere\.avsc cannot be read"):
         settings_of(arguments)
+
+
+def test_a_slow_start_of_spark_is_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_command, "QUIET", 0.0)
+    told = ""
+    deadline = time.monotonic() + 60
+    with spark_command._announced(), spark_command._aside(is_wanted=True):
+        while not told and time.monotonic() < deadline:
+            told = capfd.readouterr().err
+    assert told == "zambezi: Spark starts; this takes some seconds\n"
+
+
+def test_a_quick_start_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
+    with spark_command._announced():
+        pass
+    assert capfd.readouterr().err == ""
 
 
 def test_compacting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

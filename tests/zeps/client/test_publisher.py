@@ -40,7 +40,8 @@ class Wire:
         """Send up to `most` times, and return how many times there was something to send."""
         sent = 0
         while sent < most and (outgoing := self.publisher.next_outgoing(now)) is not None:
-            self.publisher.mark_sent(outgoing, now)
+            waits = self.publisher.mark_sent(outgoing, now)
+            assert waits == (self.publisher.next_outgoing(now) is not None)  # the connection does not ask again
             sent += 1
             for message in read(outgoing):
                 if isinstance(message, Publish):

@@ -426,7 +426,7 @@ class _Reader:
         return self.mistake(path, f"{path[-1]} must be {wanted}, not {_shown(value)}")
 
     def _unknown(self, path: KeyPath, known: Mapping[str, object]) -> None:
-        near = difflib.get_close_matches(str(path[-1]), known, 1)
+        near = difflib.get_close_matches(str(path[-1]), known, 1, 0.7)
         hint = f"did you mean {near[0]}?" if near else f"the known keys are {', '.join(known)}"
         self.mistake(path, f"{_dotted(path)} is not a known key; {hint}")
 

@@ -178,8 +178,10 @@ def check_stream_name(name: object) -> str:
 
 
 def _check_name(name: object, kind: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise ZepsError(f"the name of a {kind} must be text that is not empty, not {name!r}")
+    if not isinstance(name, str):
+        raise ZepsError(f"the name of a {kind} must be text, not {name!r}")
+    if not name:
+        raise ZepsError(f"a {kind} needs a name, and this one is empty")
     try:
         string.encode(name)
     except Unencodable as error:

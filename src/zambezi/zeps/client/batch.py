@@ -240,9 +240,11 @@ def valid_beginning(frames: list[bytes]) -> tuple[list[bytes], int]:
     return frames[:valid], (check_deliveries(frames[:valid]) or 0) if valid else 0
 
 
-def check_read(batch: Batch) -> int | None:
-    """Return what `check_deliveries` returns for the frames of a read; a run is checked before it is cut."""
-    return (check_delivery_run(batch.run) if batch.run is not None else 0) or check_deliveries(batch.frames)
+def check_read(batch: Batch) -> tuple[list[bytes], int | None]:
+    """Return the frames of a read, and what `check_deliveries` returns for them; a run is checked before it is cut."""
+    body_at = check_delivery_run(batch.run) if batch.run is not None else 0
+    frames = batch.frames
+    return frames, body_at or check_deliveries(frames)
 
 
 def check_delivery_run(run: Run) -> int:

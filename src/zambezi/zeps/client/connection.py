@@ -304,10 +304,12 @@ class BrokerConnection:
             return  # a message of an old connection
         if batch.ends is not None:
             self.malformed("a message of several frames")
-        elif (body_at := check_read(batch)) is not None:
-            self.messages_received(batch.frames, body_at)
+            return
+        frames, body_at = check_read(batch)
+        if body_at is not None:
+            self.messages_received(frames, body_at)
         else:
-            self._receive_mixed(batch.frames)
+            self._receive_mixed(frames)
 
     def _receive_mixed(self, frames: list[bytes]) -> None:
         """Handle commands, with or without DELIVER messages between them."""

@@ -116,10 +116,11 @@ class Outgoing:
     def __init__(self, parcels: list[Parcel], ping: bool) -> None:
         self.parcels = parcels
         self.ping = ping
-        pieces = [parcel.octets for parcel in parcels]
-        if ping:
-            pieces.append(_FRAMED_PING)
-        self.octets = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if len(parcels) == 1 and not ping:
+            self.octets = parcels[0].octets
+        else:
+            pieces = [parcel.octets for parcel in parcels]
+            self.octets = b"".join([*pieces, _FRAMED_PING] if ping else pieces)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -249,8 +250,10 @@ class Publisher:
     def publish(self, key: Key, body: bytes, wait: bool = True) -> bool:
         """Add a message; return False if there is no room and the caller must wait."""
         prefix = self.prefixes[key][len(body)]
-        self.collect()
-        if not self._make_room(len(prefix) + len(body), wait):
+        if self.pieces:
+            self.collect()
+        size = len(prefix) + len(body)
+        if self.unconfirmed_bytes + size > self._bound and not self._make_room(size, wait):
             return False
         self.pieces.extend((prefix, body))
         return True
@@ -386,8 +389,8 @@ class Publisher:
         """Whether all messages that were sent on this connection are confirmed."""
         return not self._sent
 
-    def mark_sent(self, outgoing: Outgoing, now: float) -> None:
-        """Note that the connection has sent these parcels."""
+    def mark_sent(self, outgoing: Outgoing, now: float) -> bool:
+        """Note that the connection has sent these parcels; return whether others wait."""
         if outgoing.parcels:
             for parcel in outgoing.parcels:
                 self._waiting.popleft()
@@ -400,6 +403,7 @@ class Publisher:
             self._barriers.append(self._sent_parcel)
             self._pinged_parcel = self._sent_parcel
             self._unpinged_bytes = 0
+        return bool(self._waiting)
 
     @property
     def deadline(self) -> float | None:

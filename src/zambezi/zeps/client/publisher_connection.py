@@ -68,7 +68,8 @@ class PublisherConnection(BrokerConnection):
 
     def publish(self, key: Key, body: bytes, wait: bool = True) -> bool:
         """Add a message; return False if it must wait for room."""
-        self.check_open()
+        if self.transport.closing or self.fenced_by or self.failure:
+            self.check_open()
         try:
             taken = self.engine.publish(key, body, wait)
         except QueueFull:
@@ -114,14 +115,15 @@ class PublisherConnection(BrokerConnection):
 
     def send_pending(self) -> None:
         """Send as many messages as the connection takes."""
-        if self.closing:
+        if self.transport.closing:
             return  # nothing more is sent: a late post is taken back
         engine = self.engine
-        engine.collect()
+        if engine.pieces:
+            engine.collect()
         if self._suspended and engine.unconfirmed_bytes and not self.fenced_by:
             self.start()
         now = self._sent_at = self.reactor.time()
-        if self._may_send and not self._offering:
+        if self.granted and not (self._resuming or self._offering):
             self._offering = True  # or a link that writes other messages first would pull the same parcels
             try:
                 self._offer_to_peer(now)
@@ -140,9 +142,8 @@ class PublisherConnection(BrokerConnection):
         # A busy connection pulls by itself when it writes.
         while peer is not None and not peer.busy:
             outgoing = engine.next_outgoing(now)
-            if outgoing is None or not peer.offer(outgoing):
+            if outgoing is None or not peer.offer(outgoing) or not engine.mark_sent(outgoing, now):
                 break
-            engine.mark_sent(outgoing, now)
 
     def pull(self) -> Outgoing | None:
         """Return the next parcels for a link that has room, or None."""
@@ -159,7 +160,7 @@ class PublisherConnection(BrokerConnection):
 
     def _set_timer(self) -> None:
         deadline = self.engine.deadline
-        if deadline is not None:
+        if deadline is not None and deadline < self._alarm.at:
             self._alarm.set(deadline)
 
     def stream_granted(self) -> None:

@@ -106,11 +106,14 @@ class SubscriptionReader:
 
     def _rest_or_next(self) -> MessageBatch | None:
         """Return the rest of the current batch, or else the next one; an empty one at the end."""
+        named, member = self._named, self._member
+        if named is None and member is None:
+            return (self._rest_of_batch() if self._batch is not None else None) or self._next_batch()
         self._acknowledge_returned()
         found = self._rest_of_batch() or self._next_batch()
-        if found and self._named is not None:
+        if found and named is not None:
             self._returned = found.last
-        elif found and self._member is not None and self._member.engine.is_automatic:
+        elif found and member is not None and member.engine.is_automatic:
             self._handed = found.sequences()
         return found
 

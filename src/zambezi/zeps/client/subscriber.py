@@ -261,7 +261,8 @@ class Subscriber:
         if self.ended:
             return
         position = self.position
-        first, last = sequence_of(frames[0]), sequence_of(frames[-1])
+        first = sequence_of(frames[0])
+        last = first if count == 1 else sequence_of(frames[-1])
         if position is not None and first <= position:
             repeated = bisect_left(frames, lower_bound(position + 1))
             self.counters.repeated += repeated

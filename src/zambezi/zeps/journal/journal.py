@@ -130,7 +130,8 @@ class Journal(ChangingJournal):
     def _append(self, block: Block, now: float, counts: Sequence[Count]) -> None:
         with self._lock:
             segment = self._active
-            if segment is None or self.failed or not self._is_marked or counts or self._wants_counts:
+            wants_counts = counts or self._wants_counts
+            if segment is None or self.failed or not self._is_marked or (wants_counts and not self._is_counted):
                 segment = self._writable_segment(bool(counts))  # all checks
             first = block.first
             octets = block.octets
