@@ -162,7 +162,7 @@ async def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path, con
     async with connected(tmp_path, connect=connect) as (_, client):
         stream = client.stream("s")
         for wrong, reason in [
-            ({"shared": ""}, "not empty"),
+            ({"shared": ""}, "this one is empty"),
             ({"shared": "g" * 256}, "cannot be sent"),
             ({"shared": "g", "name": "n"}, "no name"),
             ({"shared": "g", "until": "now", "multicast": True}, "no until and no multicast"),

@@ -212,7 +212,7 @@ def test_descriptors_are_bounded_and_given_back(tmp_path: Path) -> None:
             assert reader.peek(1) is not None
         assert count() - before <= 2 * most + 4
         journal.sync()
-    assert count() == before
+    assert count() <= before  # other tests can have left some that were closed meanwhile
 
 
 # Memory
