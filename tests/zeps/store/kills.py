@@ -291,8 +291,8 @@ class Run:
         return go_on
 
     def _cut(self) -> Callable[[], object]:
-        owned = owned_streams(self._options)
-        chosen = self._chance.choice([number for number, one in enumerate(self.servers) if one.endpoint in owned])
+        owned, owners = self._owned()
+        chosen = self._chance.choice(owners)
         gate, server = self._gates[chosen], self.servers[chosen]
         kind = list(CUTS)[self.told.cuts.total() % len(CUTS)]
         self.told.cuts[kind.value] += 1
@@ -307,6 +307,17 @@ class Run:
                 gate.set(Cut.NONE)
 
         return open_again
+
+    def _owned(self) -> tuple[dict[str, list[str]], list[int]]:
+        """Return the streams by server, and the servers that have some: on a busy machine, none has for a moment."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            owned = owned_streams(self._options)
+            owners = [number for number, one in enumerate(self.servers) if one.endpoint in owned]
+            if owners:
+                return owned, owners
+            assert time.monotonic() < deadline, f"no server has a stream: {owned}"
+            time.sleep(0.05)
 
     def _tempt(self, server: Server, streams: Sequence[str]) -> None:
         """Publish to a server that is cut off, and to no other one: it must not confirm the messages."""
