@@ -28,6 +28,15 @@ def test_the_same_refusal_is_logged_once_and_then_in_sum() -> None:
     assert lines[2:] == [told]
 
 
+def test_two_refusals_that_take_turns_are_logged_once_each() -> None:
+    reactor = Simulation()
+    lines: list[str] = []
+    log = RefusalLog(reactor, into(lines))
+    for number in range(8):
+        log.add(f"refusal {number % 2}")
+    assert lines == ["refusal 0", "refusal 1"]
+
+
 def test_a_refused_key_has_its_fields() -> None:
     reactor = Simulation()
     lines: list[Mapping[str, object]] = []

@@ -286,7 +286,9 @@ def _check(arguments: argparse.Namespace) -> None:
     else:
         wanted = {"--out": arguments.out}
         refused = {"--archive": arguments.archive, "--into": arguments.into, "--append": arguments.append}
-        if bool(arguments.endpoint) == bool(arguments.path):
+        if arguments.endpoint and arguments.path:
+            raise OptionsError("--endpoint and --path contradict each other: give only one of them")
+        if not arguments.endpoint and not arguments.path:
             raise OptionsError(
                 "give the source of the streams: --endpoint of a broker, $ZAMBEZI_ENDPOINT or a context; or --path"
             )

@@ -39,7 +39,7 @@ class RefusalLog:
         self._write = write
         self._alarm = Alarm(reactor, self._interval_over)
         self._left = FIRST  # lines that can be written at once
-        self._told = ""  # the last line that was written at once
+        self._told: set[str] = set()  # the lines that were written at once
         self._count = 0  # refusals in this interval that were not logged,
         self._last = ""  # and the reason of the last one
         self._fields: Mapping[str, object] = {}
@@ -47,9 +47,9 @@ class RefusalLog:
     def add(self, text: str, **fields: object) -> None:
         """Log a refusal, now or in the next sum."""
         self._alarm.set(self._reactor.time() + INTERVAL)
-        if self._left and text != self._told:
+        if self._left and text not in self._told:
             self._left -= 1
-            self._told = text
+            self._told.add(text)
             self._write(text, fields)
         else:
             self._count += 1
@@ -60,7 +60,8 @@ class RefusalLog:
             self._write_sum()
             self._alarm.set(self._reactor.time() + INTERVAL)
         else:
-            self._left, self._told = FIRST, ""
+            self._left = FIRST
+            self._told.clear()
 
     def _write_sum(self) -> None:
         count, self._count = self._count, 0

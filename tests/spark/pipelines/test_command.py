@@ -119,7 +119,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
             ["traffic", "--out", "o"],
             "give the source of the streams: --endpoint of a broker, $ZAMBEZI_ENDPOINT or a context; or --path",
         ),
-        (["traffic", "--path", "p", "--endpoint", "tcp://127.0.0.1:1", "--out", "o"], "give the source of the streams"),
+        (["traffic", "--path", "p", "--endpoint", "tcp://127.0.0.1:1", "--out", "o"], "contradict each other"),
         (["traffic", "--path", "p"], "traffic needs --out"),
         (["traffic", "--path", "p", "--out", "o", "--archive", "a"], "--archive does not work with traffic"),
         (["traffic", "--path", "p", "--out", "o", "--publish", "s"], "--publish needs --endpoint"),
