@@ -21,6 +21,7 @@ from rich.text import Text
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.limits import add_limit_options, limits_of
+from zambezi.cli.notices import warn
 from zambezi.cli.pipeline_settings import add_settings, check_settings, settings_of
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import as_json, result_view, verdict_view
@@ -449,6 +450,10 @@ class _Session:
         write_page(arguments.report, results, verdict, figures, told, files, store_options(arguments))
 
     def _print(self, results: list[Result], verdict: Verdict) -> None:
+        for name in self._work.missing_streams():
+            warn(
+                f"stream {name!r} does not exist: correct its name, or run this again when somebody has published to it"
+            )
         places = {"table": str(self._work.place), "results": str(self._results)}
         if self._arguments.json:
             print(as_json(results, verdict, places))

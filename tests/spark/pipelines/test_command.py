@@ -283,6 +283,16 @@ def test_a_run_that_another_one_overtakes_ends_with_its_name(
 
 
 @pytest.mark.usefixtures("shared")
+def test_a_stream_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data", "readings", numbered(3))
+    command = [*RUN, "archive", "--path", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert main([*command, "--streams", "readings,redings"]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(told) == 1
+    assert told[0].startswith("zambezi: warning: stream 'redings' does not exist: correct its name")
+
+
+@pytest.mark.usefixtures("shared")
 def test_a_place_that_cannot_be_used_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "data", "readings", numbered(3))
     (tmp_path / "file").write_text("")

@@ -269,6 +269,14 @@ class Run:
                 self.lake.look()
         return self.lake.state or self._before
 
+    def missing_streams(self) -> list[str]:
+        """Return the streams that the options name, and that a streaming query has not found."""
+        state = self._state()
+        if self._replaced is not None or state.batch < 0:
+            return []
+        named = (self.options.get("streams") or self.options.get("stream") or "").split(",")
+        return [name for name in map(str.strip, named) if name and name not in state.offsets]
+
     def table(self) -> DataFrame:
         """Return the table in its present state: the columns that reports need."""
         return table_frame(self.spark, self.place, self.pipeline.schema, self.pipeline.reported)
