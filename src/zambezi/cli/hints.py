@@ -1,4 +1,4 @@
-"""What to do about a reason that the library gives: it does not know the options of the command line."""
+"""Hints: the option that helps against a reason of the library, which does not know the command line."""
 
 from __future__ import annotations
 
