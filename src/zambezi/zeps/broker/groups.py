@@ -283,8 +283,8 @@ class Groups:
             stream, group = printable(self._stream.name), printable(name)
             _log.error(
                 "stream %s, group %s: %s; it begins again after %d",
-                printable(stream),
-                printable(group),
+                stream,
+                group,
                 error,
                 known.position,
                 extra={**about(stream, error), "group": group},
