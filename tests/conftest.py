@@ -105,9 +105,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": "1",
-            # Tables are small here: Spark takes longer to plan a query again, and to compress, than to run it. Tests of
-            # commands have sessions of their own with Spark's defaults.
+            # Tables are small here: Spark takes longer to plan a query again, to compile it and to compress its rows
+            # than to run it. Tests of commands have sessions of their own with Spark's defaults.
             "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.shuffle.compress": "false",
             "spark.broadcast.compress": "false",
             "spark.sql.warehouse.dir": str(home / "warehouse"),

@@ -40,7 +40,7 @@ def test_a_server_of_spark_connect(tmp_path: Path) -> None:
         "pipelines": {"once": [30, 0], "caught": [30, 1], "reported": [["readings", 30]], "followed": [1, 31]},
     }
     assert failure.startswith(f"{tmp_path}/out/no-place/date=")
-    assert ": a file is where a directory must be (" in failure
+    assert ": a file is where a directory must be: choose another place (" in failure
     assert "\n" not in failure
     assert not list((tmp_path / "out").glob("*/_zambezi/notes/*"))
     assert "replaced a statically registered data source" not in log

@@ -93,7 +93,7 @@ def in_a_store(weed: Weed, data: str) -> Iterator[tuple[str, str, str]]:
     yield "no such bucket", "there is no such bucket", archive("s3://nothing/archive")
     yield "a wrong secret", "the secret key is wrong", archive(place, secret_access_key="wrong")
     yield "an unknown key", "the store does not know the access key", archive(place, access_key_id="nobody")
-    yield "a port without a store", "the store cannot be reached", archive(place, endpoint="http://127.0.0.1:9")
+    yield "a port without a store", "nobody listens", archive(place, endpoint="http://127.0.0.1:9")
     yield "a query of no archive", "there is no such bucket", query("s3://nothing/archive")
 
 
