@@ -19,6 +19,7 @@ ELSEWHERE = {
     "cli/notices.py": "cli/test_streams.py",
     "cli/node.py": "cli/test_mesh.py",
     "cli/pipeline.py": "spark/pipelines/test_command.py",
+    "cli/pipeline_arguments.py": "spark/pipelines/test_command.py",
     "cli/pipeline_settings.py": "spark/pipelines/test_command.py",
     "cli/pub.py": "cli/test_streams.py",
     "cli/quantity.py": "cli/test_streams.py",

@@ -11,6 +11,8 @@ from tests.zeps.journal.streams import append
 from zambezi import cli
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.verify import Damage, verify
+from zambezi.zeps.store.commands import Failed
+from zambezi.zeps.store.shell import ObjectStore
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
@@ -53,6 +55,26 @@ def test_a_data_directory_is_copied_and_restored(
             assert not [found for found in verify(now) if isinstance(found, Damage)]
     assert run("restore", store, "--data", restored) == 0
     assert "prices: no damage" in capsys.readouterr().out
+
+
+def test_damage_at_the_end_of_a_stream_is_repaired(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker that opens the stream would cut off its damaged end."""
+    store = tmp_path / "store"
+    assert run("copy", store, "--data", data) == 0
+    with Store(data, write=False) as before:
+        journal = before.open("prices")
+        incarnation, last, log = journal.incarnation, journal.last, Path(journal.segments[-1].path + ".log")
+    octets = bytearray(log.read_bytes())
+    octets[-1] ^= 1
+    log.write_bytes(octets)
+    assert run("restore", store, "--data", data) == 0
+    assert "is restored" in capsys.readouterr().out
+    with Store(data) as after:
+        journal = after.open("prices")
+        assert (journal.incarnation, journal.last) == (incarnation, last)
+        assert not [found for found in verify(journal) if isinstance(found, Damage)]
 
 
 def test_copy_and_restore_report_as_json(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,3 +141,12 @@ def test_what_cannot_be_done_is_said(data: Path, tmp_path: Path, capsys: pytest.
     ):
         assert run(*arguments) == 1
         assert told in capsys.readouterr().err
+
+
+def test_a_list_of_a_store_that_does_not_answer_gives_up_soon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectStore, "_ask", lambda _store, _request: Failed("down"))
+    monkeypatch.setattr("zambezi.cli.store.LOOK", 0.0)
+    assert cli.main(["store", "list", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"zambezi: {tmp_path} does not answer: down\n"

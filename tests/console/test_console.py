@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
 from tests.server.test_server import config_for
+from tests.zeps.stage import replace_method
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import Console, metrics, tail
 from zambezi.console.guard import Guard
@@ -298,7 +299,7 @@ async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path, monkeyp
         assert server.broker is not None
         stream = server.broker.engine.streams[0]
         with monkeypatch.context() as patch:
-            patch.setattr(stream.journal, "append", full)
+            replace_method(patch, stream.journal, "append", full)
             publishing = asyncio.create_task(publish(server, 1))
             await eventually(lambda: stream.held)
             answer = await browser.get("/readyz")

@@ -54,6 +54,9 @@ def console_with_token(server: Server) -> Console:
         server.config = config
 
 
+LONG_NAME = "readings: building-12.floor-3.humidity"
+
+
 def write_results(directory: Path) -> None:
     """Write results of pipelines: all kinds of plots, one that is none, and a file that is none."""
     now = 1_700_049_600
@@ -61,7 +64,7 @@ def write_results(directory: Path) -> None:
     heard = [Bar(now, now + 60), Bar(now + 300, now + 360)]
     charts = [
         strips({"readings": {1: 5.0, 7: 2.0}}, Steps(now, 60, 10), unknown=[4]),
-        timeline([("lamp", heard, "silent 12 min")], now, now + 600, {"plot": "heard"}),
+        timeline([("lamp", heard, "silent 12 min"), (LONG_NAME, heard, "")], now, now + 600, {"plot": "heard"}),
         distribution({-8: 3, -7: 5, 0: 1}, 8, {"median": 0.12}),
         matrix({("lamp", "<b>hall"): 5, ("hall", "lamp"): 2}, "sender", "receiver", [("hall", "lamp")], "lost"),
         Chart(Markup(), (), {"kind": "film"}),
@@ -366,7 +369,7 @@ def test_pipelines_have_verdicts_plots_and_tables(page: Page) -> None:
     # Four kinds of plots, with an element for each value: a step without messages has none.
     expect(figures.nth(0).locator("path.plot")).to_have_attribute("d", re.compile(r"^(M[^M]+z){2}$"))
     expect(figures.nth(0).locator(".unknown")).to_have_count(1)
-    expect(figures.nth(1).locator("svg > .plot")).to_have_count(3)  # two bars, and the legend
+    expect(figures.nth(1).locator("svg > .plot")).to_have_count(5)  # two bars of each line, and the legend
     expect(figures.nth(1)).to_contain_text("silent 12 min")
     expect(figures.nth(2).locator(".plot")).to_have_count(3)
     expect(figures.nth(2).locator(".limit")).to_have_count(1)
@@ -407,6 +410,8 @@ def test_plots_fit_a_phone(page: Page) -> None:
     widths = page.evaluate("[...document.querySelectorAll('.drawing')].map((one) => one.clientWidth)")
     assert len(widths) == 4
     assert max(widths) <= 375
+    drawn = page.evaluate("[...document.querySelectorAll('.drawing text')].map((one) => one.firstChild?.data)")
+    assert LONG_NAME in drawn
 
 
 def test_the_page_can_be_used_with_the_keyboard_alone(page: Page) -> None:

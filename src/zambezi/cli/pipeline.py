@@ -19,9 +19,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.limits import add_limit_options, limits_of
 from zambezi.cli.notices import warn
+from zambezi.cli.pipeline_arguments import (
+    RESTORE,
+    check_arguments,
+    check_places,
+    results_place,
+    sink_options,
+    source_options,
+)
 from zambezi.cli.pipeline_settings import add_settings, check_settings, settings_of
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import as_json, result_view, verdict_view
@@ -32,10 +41,8 @@ from zambezi.cli.spark import (
     add_store_options,
     cancel_jobs,
     check_spark,
+    end_start,
     fill_in_broker,
-    given,
-    pair,
-    source_place,
     spark_session,
     store_options,
 )
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from zambezi.spark.lake.compaction import Compacted
     from zambezi.spark.pipelines import Progress, Run
     from zambezi.spark.pipelines.results import Result
     from zambezi.spark.pipelines.verdict import Verdict
@@ -65,9 +73,6 @@ NAMES: Final = {
     "sessions": "the messages of each key in sessions, which end with a silence longer than a gap",
     "join": "two streams by key within a time: pairs, how long the second message takes, messages without a match",
 }
-RESTORE: Final = "restore"
-JOIN: Final = "join"
-ARCHIVE: Final = "archive"  # always incremental
 _LEAST_KEEP: Final = 86400.0  # seconds
 POLL: Final = 0.25  # seconds between two looks at the progress of Spark
 EVERY: Final = 10.0  # seconds between batches, and between reports, with --follow
@@ -231,10 +236,11 @@ def show(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.path:
         fill_in_broker(arguments)
-    _check(arguments)
+    check_arguments(arguments)
     check_settings(arguments)
-    limits_of(arguments)  # mistakes are found before Spark starts
+    limits_of(arguments)
     check_spark("pipelines need")
+    check_places(arguments)
     work = _Work(arguments)
     return away_from_signals(work.run, work.cancel)
 
@@ -261,117 +267,30 @@ class _Work:
                 self._cancelled = None
 
     def cancel(self) -> None:
-        """End the jobs that Spark runs now. A run that follows ends by itself, with its results."""
+        """End the start of Java, or the jobs that Spark runs. A run that follows ends by itself, with its results."""
+        end_start()
         spark = self._cancelled
         if spark is not None:
             cancel_jobs(spark)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    is_restore = arguments.name == RESTORE
-    if is_restore:
-        wanted = {"--archive": arguments.archive, "--endpoint": arguments.endpoint}
-        refused = {
-            "--path": arguments.path,
-            "--out": arguments.out,
-            "--follow": arguments.follow,
-            "--incremental": arguments.incremental,
-            "--pattern": arguments.pattern,
-            "--publish": arguments.publish,
-            "--publish-reports": arguments.publish_reports,
-            "--json": arguments.json,
-            "--csv": arguments.csv,
-            "--report": arguments.report,
-            "--plots": arguments.plots,
-        }
-    else:
-        wanted = {"--out": arguments.out}
-        refused = {"--archive": arguments.archive, "--into": arguments.into, "--append": arguments.append}
-        if arguments.endpoint and arguments.path:
-            raise OptionsError("--endpoint and --path contradict each other: give only one of them")
-        if not arguments.endpoint and not arguments.path:
-            raise OptionsError(
-                "give the source of the streams: --endpoint of a broker, $ZAMBEZI_ENDPOINT or a context; or --path"
-            )
-    for option, value in wanted.items():
-        if not value:
-            raise OptionsError(f"{arguments.name} needs {option}")
-    for option, value in refused.items():
-        if value:
-            raise OptionsError(f"{option} does not work with {arguments.name}")
-    grows = _grows(arguments)
-    if arguments.reader and not (grows and arguments.endpoint):
-        raise OptionsError("--reader needs --endpoint, and --incremental or --follow")
-    if arguments.until and grows:
-        raise OptionsError("--until does not work with an incremental run, which continues where the last one ended")
-    if arguments.max_per_batch and not grows:
-        raise OptionsError("--max-per-batch needs --incremental or --follow: other runs have only one batch")
-    if (arguments.publish or arguments.publish_reports) and not arguments.endpoint:
-        raise OptionsError("--publish needs --endpoint: with --path, files are only read")
-    if arguments.streams and arguments.stream_pattern:
-        raise OptionsError("--streams and --stream-pattern contradict each other: give only one of them")
-
-
-def source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the Spark source that the command line describes."""
-    options = {
-        **source_place(arguments),
-        "streams": arguments.streams or _joined_streams(arguments),
-        "streamPattern": arguments.stream_pattern,
-        "pattern": arguments.pattern,
-        "maxMessagesPerTrigger": str(arguments.max_per_batch) if arguments.max_per_batch else None,
-        "minPartitions": str(arguments.min_partitions) if arguments.min_partitions else None,
-        "failOnDataLoss": "false" if arguments.accept_loss else None,
-    }
-    reader = f"pipeline-{arguments.name}" if arguments.reader is None else arguments.reader
-    if reader and arguments.endpoint and _grows(arguments):
-        options["reader"] = reader
-    return given(options) | dict(pair("--option", one) for one in arguments.option)
-
-
-def _joined_streams(arguments: argparse.Namespace) -> str | None:
-    return f"{arguments.left},{arguments.right}" if arguments.name == JOIN and not arguments.stream_pattern else None
-
-
-def _grows(arguments: argparse.Namespace) -> bool:
-    """Return whether the run adds to its table, as a streaming query."""
-    return bool(arguments.follow or arguments.incremental or arguments.name == ARCHIVE)
-
-
-def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
-    """Return the options of the Spark sink that the command line describes."""
-    return given(
-        {
-            "endpoint": arguments.endpoint,
-            "stream": stream,
-            "serverKey": arguments.server_key,
-            "secretKey": arguments.own_key,
-        }
-    )
 
 
 class _Session:
     """One run of a pipeline, and its output."""
 
     def __init__(self, arguments: argparse.Namespace, spark: SparkSession, interrupted: threading.Event) -> None:
-        from zambezi.spark.lake.place import Place  # noqa: PLC0415
-        from zambezi.spark.lake.table import OWN  # noqa: PLC0415
         from zambezi.spark.pipelines import PIPELINES, Run  # noqa: PLC0415
 
         self._arguments = arguments
         self._interrupted = interrupted
-        stored = store_options(arguments)
         self._work: Run = Run(
             spark,
             PIPELINES[arguments.name],
             arguments.out,
             source_options(arguments),
             settings_of(arguments),
-            store_options=stored,
+            store_options=store_options(arguments),
         )
-        # Not among the files of a table: a program that reads a directory would take them for a part of it.
-        beside = "results" if self._work.pipeline.table else f"{OWN}/results"
-        self._results = Place(arguments.results or f"{arguments.out.rstrip('/')}/{beside}", stored)
+        self._results = results_place(arguments)
         self._output = table_console()
         self._progress = Console(stderr=True)
 
@@ -460,10 +379,10 @@ class _Session:
             return
         for one in results:
             self._output.print(result_view(one, self._arguments.rows, str(self._results)))
-        self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}")
+        self._progress.print(f"the table: {self._work.place}\nthe results: {self._results}", soft_wrap=True)
         for told, where in (("the report", self._arguments.report), ("all rows as CSV", self._arguments.csv)):
             if where:
-                self._progress.print(f"{told}: {where}")
+                self._progress.print(f"{told}: {where}", soft_wrap=True)
         self._output.print(verdict_view(verdict, str(self._results)))
 
 
@@ -514,9 +433,16 @@ def compact(arguments: argparse.Namespace) -> int:
     else:
         done = maintain(table, hours=hours)
     counts = {"merged": done.merged, "written": done.written, "removed": done.removed}
-    told = f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"
-    say(json.dumps({"table": str(table.place), **counts}) if arguments.json else told)
+    say(json.dumps({"table": str(table.place), **counts}) if arguments.json else f"{table.place}: {_told(done)}")
     return 0
+
+
+def _told(done: Compacted) -> str:
+    """Return the result of a compaction in words."""
+    if not done.merged and not done.removed:
+        return "nothing to do: no day has small files to merge, and no file is old enough to be removed"
+    merged = f"{so_many(done.merged, 'file')} became {done.written:,}" if done.merged else "no files were merged"
+    return f"{merged}; {so_many(done.removed, 'old file')} removed"
 
 
 # Progress
@@ -531,7 +457,7 @@ def showing(work: Run, console: Console, *, quiet: bool = False) -> Iterator[Non
     ended = threading.Event()
     if not console.is_terminal:
         yield
-        console.print(progress_line(work.pipeline.name, work.progress()))
+        console.print(progress_line(work.pipeline.name, work.progress()), soft_wrap=True)
         return
 
     def draw(live: Live) -> None:
@@ -552,10 +478,9 @@ def showing(work: Run, console: Console, *, quiet: bool = False) -> Iterator[Non
 def progress_line(name: str, progress: Progress) -> Text:
     """Return the progress of a run as one line."""
     parts = [f"{progress.rows:,} messages"]
-    if progress.rate:
-        parts.append(f"{progress.rate:,.0f}/s")
     if progress.batch >= 0:
-        parts.append(f"batch {progress.batch}")
+        speed = f" at {progress.rate:,.0f} messages/s" if progress.rate else ""
+        parts.append(f"batch {progress.batch}{speed}")
     if progress.watermark:
         when = datetime.fromtimestamp(progress.watermark / 1e6, UTC)
         parts.append(f"watermark {when:%H:%M:%S}")

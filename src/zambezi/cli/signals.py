@@ -10,10 +10,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from types import FrameType
+
+T = TypeVar("T")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAUSE: Final = 0.1  # seconds between two looks at work in a thread
@@ -53,14 +55,14 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     raise Terminated(number)
 
 
-def away_from_signals(work: Callable[[threading.Event], int], cancel: Callable[[], None]) -> int:
+def away_from_signals(work: Callable[[threading.Event], T], cancel: Callable[[], None]) -> T:
     """Run `work` in a thread, where no signal interrupts it, and return its result.
 
     This is for libraries that do not survive an exception at any point. After a signal, the event is set, and `cancel`
     is called until the work ends. Work that ends by itself then has a result. If it fails instead, the exception is
     that of the signal. A second signal ends the process.
     """
-    ended: Future[int] = Future()
+    ended: Future[T] = Future()
     interrupted = threading.Event()
     with _noting_signals() as noted:
         threading.Thread(target=_finish, args=(ended, work, interrupted), name="work", daemon=True).start()
@@ -97,14 +99,14 @@ def _noting_signals() -> Iterator[list[int]]:
             signal.signal(number, before[number])
 
 
-def _finish(ended: Future[int], work: Callable[[threading.Event], int], interrupted: threading.Event) -> None:
+def _finish(ended: Future[T], work: Callable[[threading.Event], T], interrupted: threading.Event) -> None:
     try:
         ended.set_result(work(interrupted))
     except BaseException as error:
         ended.set_exception(error)
 
 
-def _has_ended(work: Future[int], timeout: float) -> bool:
+def _has_ended(work: Future[T], timeout: float) -> bool:
     with contextlib.suppress(TimeoutError):
         work.exception(timeout)
     return work.done()

@@ -11,11 +11,16 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.signals import away_from_signals
 from zambezi.cli.surroundings import add_context_option, setting_of
 from zambezi.errors import ZambeziError
 
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
 QUIET: Final = 2.0  # seconds, after which a command says that Spark starts
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy", "deltalake")
+_starting: Final = threading.Event()  # set while Java starts
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -92,6 +98,49 @@ def source_place(arguments: argparse.Namespace) -> dict[str, str | None]:
     }
 
 
+def check_times(arguments: argparse.Namespace) -> None:
+    """Raise an error if no message can be in the time that the arguments name."""
+    if arguments.since and arguments.until and arguments.since > arguments.until:
+        raise OptionsError(
+            f"--since {arguments.since.isoformat()} is after --until {arguments.until.isoformat()}: give a time that "
+            "begins before it ends"
+        )
+
+
+def check_source(arguments: argparse.Namespace, options: Mapping[str, str], *, is_growing: bool = False) -> None:
+    """Raise an error for wrong options of the source, and for an archive or a directory that has no messages.
+
+    `arguments` say which server plans the queries: that of Spark Connect can have other directories. A broker is not
+    asked: it can be down for a while.
+    """
+    from zambezi.spark.base_reader import open_backend  # noqa: PLC0415 - needs Spark
+    from zambezi.spark.options import BATCH, STREAM, Options  # noqa: PLC0415
+
+    names_streams = any(name in options for name in ("stream", "streams", "streamPattern"))
+    chosen = dict(options) if names_streams else {**options, "streamPattern": ""}
+    checked = Options(chosen, STREAM if is_growing else BATCH)
+    is_elsewhere = (arguments.master or "").startswith("sc://")
+    if "archive" in checked:
+        _check_archive(options["archive"], store_options(arguments))
+    if checked["path"] is None or is_elsewhere:
+        return
+    backend = open_backend(checked)
+    try:
+        if not backend.streams(pattern="") and not getattr(arguments, "follow", False):
+            raise OptionsError(f"--path {arguments.path} has no streams: name the data directory of a broker")
+    finally:
+        backend.close()
+
+
+def _check_archive(archive: str, stored: Mapping[str, str]) -> None:
+    from zambezi.spark.lake.place import Place  # noqa: PLC0415 - needs the extra
+    from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
+
+    table = LakeTable(Place(archive, stored), "archive")
+    if table.state is None:
+        raise OptionsError(f"--archive {table.place}: there is no archive; `zambezi pipeline run archive` makes one")
+
+
 def add_store_options(parser: argparse._ActionsContainer) -> None:
     """Add the option for object stores."""
     parser.add_argument(
@@ -153,19 +202,54 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
     settings |= dict(pair("--conf", one) for one in arguments.conf)
     with _announced(), _aside(is_wanted=not arguments.verbose and not is_submitted) as log:
         try:
-            spark = session(master, name=name, settings=settings)
+            spark = away_from_signals(
+                lambda _: _start(partial(session, master, name=name, settings=settings)), end_start
+            )
         except ZambeziError:
             raise
         except Exception as error:
             where = f"; its output is in {log}" if log else ""
             raise SparkUnavailable(f"Spark did not start: {error}{where}") from error
+    if not is_remote:
+        _silence_accumulators(spark)
     try:
         yield spark
     finally:
-        spark.stop()
+        _stop(spark)
         if log:
             with contextlib.suppress(OSError):
                 Path(log).unlink()
+
+
+def _start(start: Callable[[], SparkSession]) -> SparkSession:
+    _starting.set()
+    try:
+        return start()
+    finally:
+        _starting.clear()
+
+
+def end_start() -> None:
+    """End Java if it is starting: this takes long, and PySpark would leave it to end by itself."""
+    if _starting.is_set():
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+def _stop(spark: SparkSession) -> None:
+    """End a session. A signal to all processes, as a service manager sends it, may have ended Java before."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs Spark
+
+    with warnings.catch_warnings(), contextlib.suppress(Py4JError, OSError):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        spark.stop()
+
+
+def _silence_accumulators(spark: SparkSession) -> None:
+    """Let PySpark's server of accumulators print no traceback when Java ends: it would take that for an error."""
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda _request, _address: None
 
 
 @contextlib.contextmanager

@@ -25,7 +25,9 @@ from zambezi.cli.spark import (
     add_spark_options,
     add_store_options,
     cancel_jobs,
+    check_source,
     check_spark,
+    check_times,
     fill_in_broker,
     given,
     source_place,
@@ -94,7 +96,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.endpoint and arguments.path:
         raise OptionsError("--endpoint and --path contradict each other: give only one of them")
+    check_times(arguments)
     check_spark("SQL needs")
+    check_source(arguments, source_options(arguments))
     with spark_session(arguments, "zambezi sql") as spark:
         shell = _Shell(arguments, spark)
         if arguments.execute:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
+from zambezi.cli.client import LOOK
 from zambezi.cli.counts import so_many
 from zambezi.cli.data_directory import DATA
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.notices import show_warnings, telling
 from zambezi.cli.stream_tables import size
 from zambezi.cli.terminal import say, table_console
 from zambezi.wire.text import printable
@@ -23,7 +25,7 @@ from zambezi.zeps.store.checking import check_stream, require_streams
 from zambezi.zeps.store.copying import copy_stream, incarnation_of, restore_stream
 from zambezi.zeps.store.mending import mend_journal
 from zambezi.zeps.store.reader import LogReader
-from zambezi.zeps.store.shell import ObjectStore
+from zambezi.zeps.store.shell import PATIENCE, ObjectStore
 
 if TYPE_CHECKING:
     import argparse
@@ -92,15 +94,19 @@ def add_parser(subparsers: Subparsers) -> None:
         )
 
 
-def _open(arguments: argparse.Namespace, *, create: bool = False) -> ObjectStore:
+def _open(arguments: argparse.Namespace, *, create: bool = False, patience: float = PATIENCE) -> ObjectStore:
+    show_warnings()
     options = {}
     for given in arguments.option:
         name, equals, value = given.partition("=")
         if not equals:
             raise OptionsError(f"--option is {given!r}: it must be NAME=VALUE, such as region=eu-west-1")
         options[name] = value
+    if patience < PATIENCE:
+        options.setdefault("timeout", f"{patience / 3:.2f}s")  # of a request, which is made three times
     store = ObjectStore(arguments.url, options, create=create)
-    store.run(check_format(create=create))
+    with telling(f"waiting for {arguments.url}, which has not answered yet"):
+        store.run(check_format(create=create), patience)
     return store
 
 
@@ -118,7 +124,7 @@ def _streams(store: ObjectStore, arguments: argparse.Namespace) -> list[tuple[St
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    store = _open(arguments)
+    store = _open(arguments, patience=LOOK)
     streams = _streams(store, arguments)
     if arguments.json:
         for stream, reader in streams:
@@ -213,7 +219,8 @@ def run_restore(arguments: argparse.Namespace) -> int:
 def _mend(store: ObjectStore, stream: StoredStream, data: Store, *, as_json: bool) -> int:
     """Repair a stream that exists; return how many batches were not repaired."""
     name = printable(stream.name)
-    lines = list(mend_journal(store, stream, data.open(stream.name)))
+    with Store(data.path, write=False) as readable:
+        lines = list(mend_journal(store, stream, readable.open(stream.name)))
     left = [line for line in lines if "not repaired" in line]
     if as_json:
         repaired = [line for line in lines if line not in left]

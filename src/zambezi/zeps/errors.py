@@ -64,6 +64,10 @@ class StoreSilent(StoreError):
     """The object store does not answer: it may answer later."""
 
 
+class StoreFull(StoreSilent):
+    """The object store has no room now."""
+
+
 class StoreDamaged(StoreError):
     """An object in the store is missing, or has bytes that no broker writes."""
 

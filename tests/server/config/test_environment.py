@@ -1,6 +1,7 @@
 """The check of a configuration against this machine."""
 
 import dataclasses
+import os
 from ipaddress import IPv4Interface
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_data_needs_a_directory_or_a_place_for_one(tmp_path: Path, keys: Path) -
 def test_data_that_cannot_be_written_to(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)  # because root can write everywhere
     assert f"this user cannot write to {tmp_path};" in only(config_of(tmp_path)).problem
+
+
+def test_data_on_a_read_only_file_system(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = os.statvfs_result((*os.statvfs(tmp_path)[:8], os.ST_RDONLY, 255))
+    monkeypatch.setattr("os.statvfs", lambda path: flags)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    problem = f"{tmp_path} is on a read-only file system; mount it for writing, or name another directory"
+    assert only(config_of(tmp_path)).problem == problem
 
 
 def test_a_secret_key_that_is_missing_or_that_other_users_can_read(tmp_path: Path, keys: Path) -> None:

@@ -172,18 +172,22 @@ def test_a_vacuum_removes_what_only_old_versions_have(tmp_path: Path) -> None:
     table = opened(tmp_path)
     for number in (1, 2):
         add(table, "a", [number])
-    orphan = tmp_path / "date=2026-01-01" / "orphan.parquet"  # of a run that was killed
-    orphan.write_bytes(b"x")
+    orphan = tmp_path / "date=2026-01-01" / f"{0:032x}.parquet"  # of a run that was killed
+    others = [tmp_path / "notes.txt", tmp_path / "traffic" / "table.parquet", orphan.with_name("mine.parquet")]
+    for path in (orphan, *others):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
     for _ in range(2):
         assert maintain(table, hours=1).removed == 0  # never what is younger than a day
     files = list(tmp_path.glob("date=*/*.parquet"))
-    assert len(files) == 4
+    assert len(files) == 5
     old = time.time() - 8 * 86400
-    for path in files:
+    for path in (*files, *others):
         os.utime(path, (old, old))
     # A replaced file counts from its removal, which was just now.
     assert table.vacuum(24) == 1
     assert not orphan.exists()
+    assert all(path.exists() for path in others)  # they are not the table's
     assert DeltaReader(str(tmp_path)).sequences() == {"a": Counter([1, 2])}
     assert list((tmp_path / "_zambezi" / "state").iterdir())
     assert is_vacuum_due(0)

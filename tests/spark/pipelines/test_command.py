@@ -9,8 +9,10 @@ import io
 import json
 import os
 import socket
+import socketserver
+import tempfile
 import threading
-import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from rich.console import Console
 
 from tests.spark.delta import DeltaReader
@@ -28,9 +31,10 @@ from tests.spark.lake.archiving import archive
 from tests.spark.lake.tables import SCHEMA
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import wait_until
-from zambezi.cli import main, pipeline
+from zambezi.cli import main, pipeline, terminal
 from zambezi.cli import spark as spark_command
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.pipeline_arguments import source_options
 from zambezi.cli.pipeline_settings import settings_of
 from zambezi.cli.results import result_view
 from zambezi.cli.spark import spark_session
@@ -94,7 +98,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
         "--option",
         "a=b=c",
     ]
-    assert pipeline.source_options(parser.parse_args([*RUN, *given])) == {
+    assert source_options(parser.parse_args([*RUN, *given])) == {
         "path": "p",
         "minPartitions": "7",
         "timeout": "5s",
@@ -107,9 +111,9 @@ def test_every_option_of_the_source_can_be_given() -> None:
         (["archive", *broker, "--reader", ""], None),
         (["traffic", *broker], None),
     ):
-        assert pipeline.source_options(parser.parse_args([*RUN, *arguments])).get("reader") == reader
+        assert source_options(parser.parse_args([*RUN, *arguments])).get("reader") == reader
     with pytest.raises(OptionsError, match="--option timeout: write NAME=VALUE"):
-        pipeline.source_options(parser.parse_args([*RUN, *given, "--option", "timeout"]))
+        source_options(parser.parse_args([*RUN, *given, "--option", "timeout"]))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,11 @@ def test_every_option_of_the_source_can_be_given() -> None:
         ),
         (
             ["archive", "--path", "p", "--out", "o", "--until", "2026-01-01"],
-            "--until does not work with an incremental run",
+            "archive is always incremental, and --until does not work with an incremental run",
+        ),
+        (
+            ["traffic", "--path", "p", "--out", "o", "--since", "2026-01-02", "--until", "2026-01-01"],
+            "--since 2026-01-02T00:00:00+00:00 is after --until 2026-01-01T00:00:00+00:00",
         ),
         (["traffic", "--path", "p", "--out", "o", "--max-per-batch", "9"], "--max-per-batch needs --incremental"),
         (["traffic", "--path", "p", "--out", "o", "--streams", "a", "--stream-pattern", "b"], "contradict each other"),
@@ -155,6 +163,53 @@ def test_options_that_contradict_each_other_are_refused(
     assert told in capsys.readouterr().err
 
 
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command fails if it starts Spark."""
+
+    def started(_arguments: Any, _name: str) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline, "spark_session", started)
+
+
+BROKER = ["--endpoint", "tcp://127.0.0.1:1"]
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["traffic", "--path", "missing", "--out", "out"], "missing is no data directory: there is no such directory"),
+        (["traffic", "--path", "empty", "--out", "out"], "--path empty has no streams: name the data directory"),
+        (["archive", "--path", "empty", "--out", "out"], "--path empty has no streams: name the data directory"),
+        (["archive", "--path", "data", "--out", "file"], "file is a file, not a directory"),
+        (["archive", "--path", "data", "--out", "file/out"], "a part of the path is a file"),
+        (["archive", "--path", "data", "--out", "out", "--csv", "file"], "file is a file, not a directory"),
+        (["archive", "--path", "data", "--out", "out", "--results", "file/x"], "a part of the path is a file"),
+        (["archive", "--path", "data", "--out", "out", "--report", "empty"], "empty is a directory: give the name of"),
+        (["archive", "--path", "data", "--out", "out", "--option", "verfy=true"], "there is no option 'verfy'"),
+        (["quality", "--path", "data", "--out", "out", "--declare", "a=avro:missing"], "missing cannot be read"),
+        (["restore", "--archive", "missing", *BROKER], "missing: there is no archive; `zambezi pipeline run archive`"),
+        (["restore", "--archive", "empty", "--endpoint", "nonsense"], "option 'endpoint' is 'nonsense'"),
+    ],
+)
+def test_mistakes_are_told_before_spark_starts(
+    arguments: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "data", "readings", numbered(1))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    assert main([*RUN, *arguments]) == 1
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.rglob(".zambezi-*"))
+
+
 def test_without_spark_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,7 +220,7 @@ def test_without_spark_it_says_what_to_install(
 
 
 def test_without_java_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from zambezi.spark import sessions
     from zambezi.spark.errors import JavaMissing
@@ -176,8 +231,38 @@ def test_without_java_it_says_what_to_install(
 
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(sessions, "find_java", missing)
-    assert main([*RUN, "traffic", "--path", "p", "--out", "o"]) == 1
+    write(tmp_path / "data", "readings", numbered(1))
+    assert main([*RUN, "traffic", "--path", str(tmp_path / "data"), "--out", str(tmp_path / "out")]) == 1
     assert "Spark needs Java 17 or newer: install one" in capsys.readouterr().err
+
+
+def session_of(server: Any, stop: Callable[[], None] = lambda: None) -> Any:
+    return SimpleNamespace(stop=stop, sparkContext=SimpleNamespace(_accumulatorServer=server))
+
+
+def test_java_that_ends_before_the_command_leaves_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service manager sends SIGTERM to all processes, and Java is the first one that ends."""
+
+    class Ended(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            raise EOFError
+
+    def stop() -> None:
+        warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    parser = argparse.ArgumentParser()
+    pipeline.add_parser(parser.add_subparsers())
+    arguments = parser.parse_args([*RUN, "archive", "--path", "p", "--out", "o"])
+    with socketserver.TCPServer(("127.0.0.1", 0), Ended) as server:
+        monkeypatch.setattr("zambezi.spark.session", lambda *_, **__: session_of(server, stop))
+        with spark_session(arguments, "archive"), socket.create_connection(("127.0.0.1", server.server_address[1])):
+            server.handle_request()
+    assert capsys.readouterr().err == ""
+    assert list(tmp_path.iterdir()) == []  # the log of Spark
 
 
 def test_the_temporary_checkpoints_of_a_command_have_no_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +270,7 @@ def test_the_temporary_checkpoints_of_a_command_have_no_checksums(monkeypatch: p
 
     def started(master: str, name: str, settings: dict[str, str]) -> Any:
         found.update(settings)
-        return SimpleNamespace(stop=lambda: None)
+        return session_of(SimpleNamespace())
 
     monkeypatch.setattr("zambezi.spark.session", started)
     parser = argparse.ArgumentParser()
@@ -301,7 +386,7 @@ def test_a_place_that_cannot_be_used_is_refused_in_a_line(tmp_path: Path, capsys
     for name, cause in (
         ("file", "is a file, not a directory"),
         ("file/below", "a part of the path is a file, not a directory"),
-        ("odd", "a file is where a directory must be ([Errno 17] File exists: "),
+        ("odd", "a file is where a directory must be: choose another place (File exists: "),
     ):
         command = [*RUN, "archive", "--path", str(tmp_path / "data"), "--out", str(tmp_path / name)]
         assert main(command) == 1
@@ -340,20 +425,24 @@ def test_the_settings_of_the_command_line(tmp_path: Path) -> None:
         Declaration("y*", "avro", '"long"', "confluent"),
         Declaration("z", "text"),
     )
-    assert pipeline.source_options(arguments)["streams"] == "a,b"
+    assert source_options(arguments)["streams"] == "a,b"
     arguments.declare = ["y=avro:nowhere.avsc"]
     with pytest.raises(OptionsError, match=r"nowhere\.avsc cannot be read"):
         settings_of(arguments)
 
 
-def test_a_slow_start_of_spark_is_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_start_of_spark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_command, "QUIET", 0.0)
-    told = ""
-    deadline = time.monotonic() + 60
-    with spark_command._announced(), spark_command._aside(is_wanted=True):
-        while not told and time.monotonic() < deadline:
-            told = capfd.readouterr().err
-    assert told == "zambezi: Spark starts; this takes some seconds\n"
+    told, standard_error = os.pipe()
+    kept = os.dup(2)
+    os.dup2(standard_error, 2)
+    try:
+        with spark_command._announced(), spark_command._aside(is_wanted=True):
+            assert os.read(told, 100) == b"zambezi: Spark starts; this takes some seconds\n"
+    finally:
+        os.dup2(kept, 2)
+        for descriptor in (kept, told, standard_error):
+            os.close(descriptor)
 
 
 def test_a_quick_start_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
@@ -368,7 +457,9 @@ def test_compacting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         write(tmp_path / "data", "readings", numbered(10))
         archive(tmp_path / "data", out)
     assert main(["pipeline", "compact", str(out)]) == 0
-    assert capsys.readouterr().out.replace("\n", "").endswith("3 files became 1; 0 old files were removed")
+    assert capsys.readouterr().out.replace("\n", "").endswith("3 files became 1; 0 old files removed")
+    assert main(["pipeline", "compact", str(out)]) == 0
+    assert "nothing to do: no day has small files" in capsys.readouterr().out
     assert DeltaReader(str(out)).sequences() == {"readings": Counter(range(1, 31))}
     assert main(["pipeline", "compact", str(out), "--json"]) == 0
     counts = {"merged": 0, "written": 0, "removed": 0}
@@ -454,4 +545,13 @@ def test_a_table_without_rows() -> None:
 def test_a_line_of_progress() -> None:
     progress = Progress(7, 1000, 250.4, 3, 5000, 1_700_000_000_000_000, 8, 3, 12.3)
     line = pipeline.progress_line("traffic", progress).plain
-    assert line == "traffic: 1,000 messages, 250/s, batch 7, watermark 22:13:20, 3 late, 3/8 tasks, 12 s"
+    assert line == "traffic: 1,000 messages, batch 7 at 250 messages/s, watermark 22:13:20, 3 late, 3/8 tasks, 12 s"
+
+
+def test_a_line_of_progress_is_one_line_in_a_file() -> None:
+    progress = Progress(7, 1000, 250.4, 3, 5000, 1_700_000_000_000_000, 8, 3, 12.3)
+    work: Any = SimpleNamespace(pipeline=PIPELINES["network-health"], progress=lambda: progress)
+    said = io.StringIO()
+    with pipeline.showing(work, terminal.Console(file=said, width=80)):
+        pass
+    assert said.getvalue().count("\n") == 1

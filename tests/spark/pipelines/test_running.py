@@ -88,7 +88,7 @@ def test_an_incremental_run_reads_new_messages(spark: SparkSession, tmp_path: Pa
     with pytest.raises(TableError, match="grows with a streaming query"):
         run.once()
     write(data, "s", numbered(1))
-    with pytest.raises(PipelineError, match="was made with window = 60, which cannot be combined with 10"):
+    with pytest.raises(TableError, match="was made with window = 60, which cannot be combined with 10"):
         Run(spark, PIPELINES["traffic"], out, {"path": str(data)}, Settings(window=10)).catch_up()
 
 

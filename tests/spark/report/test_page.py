@@ -70,3 +70,4 @@ def test_a_chart_scrolls_on_a_phone_instead_of_being_too_small_to_read() -> None
     text = made(Judgement(None))
     assert '<div class="drawn"><svg' in text
     assert ".drawn { overflow-x:auto; } .drawn svg { min-width:720px; }" in text
+    assert "scroll to the right" in text

@@ -10,7 +10,7 @@ import pytest
 
 from tests.zeps.store.shelf import PLACE, piece
 from tests.zeps.store.simulation import messages_of
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import StoreError, StoreFull
 from zambezi.zeps.store import shell
 from zambezi.zeps.store.catalog import check_format
 from zambezi.zeps.store.chunk import UNCHANGED
@@ -28,6 +28,7 @@ from zambezi.zeps.store.commands import (
     Put,
     Request,
     ask_all,
+    put,
 )
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
@@ -139,7 +140,7 @@ def test_a_url_that_is_no_store_is_refused(url: str) -> None:
 
 
 def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="the store has no option 'no_such_option'"):
         ObjectStore("s3://bucket/x", {"no_such_option": "1"})
 
 
@@ -171,8 +172,27 @@ def test_requests_are_executed_together_if_the_store_is_slow(real_store: ObjectS
 def test_a_refused_request_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObjectStore(str(tmp_path))
     monkeypatch.setattr(store, "_execute", failing("status code: 403 Forbidden: <Code>AccessDenied</Code>"))
-    with pytest.raises(StoreError, match="refuses a request: 403 Forbidden: AccessDenied; check the credentials"):
+    with pytest.raises(StoreError, match="refuses a request: the store denies access: check the credentials"):
         store.run(ask_all([Get("key")]), patience=1e9)
+
+
+def test_a_store_without_room_is_not_asked_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ObjectStore(str(tmp_path))
+    monkeypatch.setattr(shell, "FULL", 1.9)  # less than the longest pause
+    monkeypatch.setattr("zambezi.zeps.store.shell.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr(store, "_ask", lambda _request: Failed("no space left", is_full=True))
+    with pytest.raises(StoreFull, match="has no room: no space left"):
+        store.run(put("key", b"one"), patience=1e9)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path} does not answer, and is asked again: no space left"
+    ]
+    monkeypatch.setattr(shell, "FULL", 1e9)
+    assert store.is_full
+    monkeypatch.undo()
+    store.run(put("key", b"one"))
+    assert not store.is_full
 
 
 def test_a_problem_stays_until_its_own_request_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

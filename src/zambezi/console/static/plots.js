@@ -3,7 +3,9 @@
 
 import { svg } from "./parts.js";
 
-const NARROW = 620; // pixels; below, names and numbers have less room
+const NARROW = 620; // pixels; below, a name has a line of its own, and numbers have less room
+const CHARACTER = 7.2; // pixels
+const NAMED = 16; // the height of a name above its line
 const STRIP = 46; // the height of a series
 const LINE = 20; // the height of a line of time
 const LARGEST_CELL = 38;
@@ -13,7 +15,12 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 const TIMES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, ...[1, 2, 5, 10, 15, 30].map((one) => one * MINUTE),
   ...[1, 2, 3, 6, 12].map((one) => one * HOUR), ...[1, 2, 7, 14, 30, 91, 182, 365, 1826, 3652].map((one) => one * DAY)];
 
-const cut = (text, longest) => (text.length > longest ? `${text.slice(0, Math.max(1, longest - 1))}…` : text);
+// A text with its beginning and its end, if it is too long: names of one stream often differ only at the end.
+function cut(text, longest) {
+  if (text.length <= longest) return text;
+  const tail = Math.floor(Math.max(1, longest - 1) / 2);
+  return `${text.slice(0, Math.max(1, longest - 1 - tail))}…${tail ? text.slice(-tail) : ""}`;
+}
 const moment = (seconds) => new Date(seconds * 1000).toISOString().replace("T", " ").replace(/\.000Z$|Z$/, "");
 
 function short(value) {
@@ -58,46 +65,51 @@ const box = (kind, x, y, width, height, words, more = {}) => {
 };
 const drawing = (width, height, parts) => { const made = svg("svg", { class: "drawing", width, height, viewBox: `0 0 ${width} ${height}` }); made.append(...parts); return made; };
 
-// The room of a plot over time: names on the left, numbers on the right.
-function frame(width, begin, end) {
-  const left = width < NARROW ? 100 : 190, right = width < NARROW ? 92 : 120;
+// The width for names on the left of a plot: that of the longest one, within bounds.
+const nameWidth = (names, width) => Math.min(Math.max(120, 12 + CHARACTER * Math.max(...names.map((name) => name.length))), 0.3 * width);
+
+// The room of a plot over time: names on the left, or above their lines if the plot is narrow; numbers on the right.
+function frame(width, begin, end, names) {
+  const narrow = width < NARROW, left = narrow ? 2 : nameWidth(names, width), right = narrow ? 92 : 120;
   const room = Math.max(60, width - left - right);
-  const name = (words, y) => told(text(cut(words, Math.floor(left / 7.2)), left - 10, y, { "text-anchor": "end" }), words);
-  return { narrow: width < NARROW, left, room, end: left + room, at: (time) => left + ((time - begin) / (end - begin)) * room, name };
+  const longest = Math.floor((narrow ? width - 4 : left - 10) / CHARACTER);
+  const name = (words, top, y) => told(narrow ? text(cut(words, longest), left, top + NAMED - 4) : text(cut(words, longest), left - 10, y, { "text-anchor": "end" }), words);
+  return { narrow, left, room, above: narrow ? NAMED : 0, end: left + room, at: (time) => left + ((time - begin) / (end - begin)) * room, name };
 }
 
 function timeAxis(place, begin, end, bottom) {
   const marks = timeMarks(begin, end, Math.max(2, Math.floor(place.room / 90)));
+  const date = `${moment(begin).slice(0, 10)} UTC`;
   return [...marks.flatMap(([time, label]) => [svg("line", { class: "mark", x1: place.at(time), x2: place.at(time), y1: 4, y2: bottom }),
     text(label, place.at(time), bottom + 15, { class: "faint", "text-anchor": place.at(time) - place.left < 20 ? "start" : "middle" })]), // the date is on the left
-  text(place.narrow ? moment(begin).slice(0, 10) : `${moment(begin).slice(0, 10)} UTC`, place.left - 10, bottom + 15, { class: "faint", "text-anchor": "end" })];
+  place.narrow ? text(date, place.left, bottom + 31, { class: "faint" }) : text(date, place.left - 10, bottom + 15, { class: "faint", "text-anchor": "end" })];
 }
 
 function strips({ begin, length, count, unit, unknown, series }, width) {
-  const place = frame(width, begin, begin + length * count);
-  const bottom = 8 + STRIP * series.length;
+  const place = frame(width, begin, begin + length * count, series.map(({ name }) => name));
+  const each = STRIP + place.above, bottom = 8 + each * series.length;
   const step = place.room / count;
   const parts = timeAxis(place, begin, begin + length * count, bottom);
   parts.push(...unknown.map((number) => box("unknown", place.left + number * step, 4, Math.max(2, step), bottom - 4, "sequences are missing here")));
   series.forEach(({ name, values }, index) => {
-    const base = 8 + STRIP * (index + 1) - 8;
+    const base = each * (index + 1);
     const [busiest, peak] = values.reduce((most, one) => (one[1] > most[1] ? one : most), [0, 0]);
     const scale = (STRIP - 14) / niceTop(peak);
     const path = values.map(([number, value]) => `M${(place.left + number * step).toFixed(2)} ${base}v${(-value * scale).toFixed(2)}h${step.toFixed(2)}V${base}z`).join("");
-    parts.push(place.name(name, base - 8), svg("line", { class: "base", x1: place.left, x2: place.end, y1: base, y2: base }),
+    parts.push(place.name(name, each * index + 6, base - 8), svg("line", { class: "base", x1: place.left, x2: place.end, y1: base, y2: base }),
       told(svg("path", { class: "plot", d: path }), `${name}: at most ${short(peak)} ${unit}, at ${moment(begin + busiest * length)}`),
       text(`peak ${short(peak)}`, place.end + 8, base - 14), text(cut(unit, place.narrow ? 12 : 18), place.end + 8, base, { class: "faint" }));
   });
-  return drawing(width, bottom + 24, parts);
+  return drawing(width, bottom + 24 + place.above, parts);
 }
 
 function timeline({ begin, end, legend, lines }, width) {
-  const place = frame(width, begin, end);
-  const bottom = 8 + LINE * lines.length;
+  const place = frame(width, begin, end, lines.map(({ name }) => name));
+  const each = LINE + place.above, bottom = 8 + each * lines.length;
   const parts = timeAxis(place, begin, end, bottom);
   lines.forEach(({ name, text: words, bars }, index) => {
-    const top = 8 + LINE * index;
-    parts.push(place.name(name, top + 13), box("track", place.left, top + 4, place.room, LINE - 9));
+    const top = 8 + each * index + place.above;
+    parts.push(place.name(name, top - place.above, top + 13), box("track", place.left, top + 4, place.room, LINE - 9));
     for (const [from, to, kind, remark] of bars) {
       const x = place.at(begin + Math.max(0, from));
       parts.push(box(kind, x, top + 4, Math.max(1.5, Math.min(place.at(begin + to), place.end) - x), LINE - 9,
@@ -105,7 +117,7 @@ function timeline({ begin, end, legend, lines }, width) {
     }
     parts.push(text(words, place.end + 8, top + 13, { class: "faint" }));
   });
-  let x = width < NARROW ? 10 : place.left, y = bottom + 38;
+  let x = width < NARROW ? 10 : place.left, y = bottom + 38 + place.above;
   for (const [kind, meaning] of Object.entries(legend)) {
     if (x > 10 && x + 22 + 6.6 * meaning.length > width) [x, y] = [10, y + 18];
     parts.push(box(kind, x, y - 9, 10, 10), text(meaning, x + 15, y, { class: "faint" }));
@@ -145,12 +157,12 @@ function distribution({ per_decade: each, unit, marks, bins }, width) {
 }
 
 function matrix({ down, across, unit, rows, columns, cells, marked }, width) {
-  const left = width < NARROW ? 100 : 190, longest = 18;
+  const left = width < NARROW ? 100 : nameWidth(rows, width), longest = 18;
   const each = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL, (width - left - 60) / columns.length));
   const top = 34 + 4.9 * Math.max(...columns.map((name) => cut(name, longest).length));
   const most = Math.max(...cells.map(([, , value]) => value), 1e-9);
   const parts = [text(`${down} ↓ ${across} →`, 0, 12, { class: "faint" }), box("track", left, top, each * columns.length, each * rows.length)];
-  parts.push(...rows.map((name, index) => told(text(cut(name, Math.floor(left / 7.2)), left - 10, top + (index + 0.5) * each + 4, { "text-anchor": "end" }), name)));
+  parts.push(...rows.map((name, index) => told(text(cut(name, Math.floor((left - 10) / CHARACTER)), left - 10, top + (index + 0.5) * each + 4, { "text-anchor": "end" }), name)));
   parts.push(...columns.map((name, index) => told(svg("text", { transform: `translate(${left + (index + 0.5) * each} ${top - 6}) rotate(-45)` }, cut(name, longest)), name)));
   for (const [row, column, value] of cells) {
     const x = left + column * each, y = top + row * each, share = 0.12 + (0.88 * value) / most;

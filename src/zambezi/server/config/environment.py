@@ -56,6 +56,8 @@ def _data(config: Config) -> Iterator[Finding]:
         path = path.parent  # the server creates missing directories
     if not path.is_dir():
         problem = f"{path} is not a directory; name a directory, existing or new"
+    elif os.statvfs(path).f_flag & os.ST_RDONLY:
+        problem = f"{path} is on a read-only file system; mount it for writing, or name another directory"
     elif not os.access(path, os.W_OK | os.X_OK):
         problem = f"this user cannot write to {path}; name another directory, or change its owner"
     elif path == wanted and not os.access(path, os.R_OK):

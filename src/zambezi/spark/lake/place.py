@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from pyarrow import fs
 from zambezi.spark.lake.disk import make, sync
 from zambezi.spark.lake.problems import TableError, explained
 from zambezi.spark.options import local_path
+from zambezi.zeps.errors import StoreError
+from zambezi.zeps.store.options import check_options, is_option
 
 _VARIABLES: Final = {  # of the environment, by the beginning of a URL
     "s3": "AWS_",
@@ -29,7 +31,15 @@ _VARIABLES: Final = {  # of the environment, by the beginning of a URL
     "abfss": "AZURE_",
     "adl": "AZURE_",
 }
+_OPTIONS: Final = (  # of deltalake
+    "max_retries",
+    "retry_timeout",
+    "backoff_config.init_backoff",
+    "backoff_config.max_backoff",
+    "backoff_config.base",
+)
 _PART: Final = 1 << 20  # bytes
+_TRIED: Final = 1 << 14  # bytes that must have room
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 
 
@@ -52,7 +62,16 @@ class Place:
         self.options: dict[str, str] = {}
         if scheme is not None:
             prefix = _VARIABLES.get(scheme[1].lower(), "")
-            environment = {key: value for key, value in os.environ.items() if prefix and key.startswith(prefix)}
+            # Other programs have variables such as AWS_PAGER. Executors get the options as if they had been given.
+            environment = {
+                key: value
+                for key, value in os.environ.items()
+                if prefix and key.startswith(prefix) and is_option(name, key, also=_OPTIONS)
+            }
+            try:
+                check_options(name, options or {}, also=_OPTIONS)
+            except StoreError as error:
+                raise TableError(str(error)) from None
             self.options = environment | dict(options or {})
             if prefix == "AWS_":  # commits need put-if-absent
                 self.options.setdefault("aws_conditional_put", "etag")
@@ -110,6 +129,17 @@ class Place:
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh.write_bytes(octets)
             fresh.replace(target)
+
+    def check_writable(self) -> None:
+        """Write a small file and remove it. Raise TableError if that fails."""
+        name = f".zambezi-{os.getpid()}"  # readers of tables ignore it
+        try:
+            self.write(name, bytes(_TRIED))
+        except TableError:
+            with suppress(TableError):
+                self.remove(name)
+            raise
+        self.remove(name)
 
     def read(self, path: str) -> bytes | None:
         """Read a file; None if it does not exist."""

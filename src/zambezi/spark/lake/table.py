@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from secrets import randbits
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -33,7 +34,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import InUse, TableError, explained
-from zambezi.spark.lake.writing import DATE, AddedFile
+from zambezi.spark.lake.writing import DATE, AddedFile, is_data_file
 
 OWN: Final = "_zambezi"  # readers of Delta and of Parquet ignore names that begin with an underscore
 STATE: Final = f"{OWN}/state"
@@ -127,7 +128,9 @@ class LakeTable:
         """Raise the error if the directory cannot be read: deltalake takes it for a missing one."""
         local = self.place.local
         if local is not None and local.exists() and not os.access(local, os.R_OK | os.X_OK):
-            raise TableError(f"{self.place}: no permission to read or write there") from error
+            raise TableError(
+                f"{self.place}: no permission to read or write there: change the rights, or choose another place"
+            ) from error
 
     def _check_owner(self) -> None:
         found = self._table.metadata()
@@ -283,12 +286,18 @@ class LakeTable:
         self.place.sync(f"_delta_log/{self.version:020d}.json")
 
     def vacuum(self, hours: int) -> int:
-        """Remove files that no version of the last hours has, and old commits. Return the number of files."""
+        """Remove files that no version of the last hours has, and old commits. Return the number of files.
+
+        Other files in the directory are not ours: Delta would remove every old file that it does not know.
+        """
         with explained(self.place.uri):
-            removed = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+            unknown = self._table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+            ours = {path for path in map(unquote, unknown) if is_data_file(path)}
+            for path in ours:
+                self.place.remove(path)
             self._table.cleanup_metadata()
             self._table.update_incremental()
-        return len(set(removed))
+        return len(ours)
 
     def files(self, dates: Collection[str] | None = None) -> list[TableFile]:
         """Return the files of the table: those of some dates, or all."""

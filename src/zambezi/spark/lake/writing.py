@@ -7,6 +7,7 @@ and a vacuum removes them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ SAMPLE: Final = 64 << 10  # bytes that tell whether a column can be compressed
 SAMPLE_ROWS: Final = 1000
 WORTH: Final = 0.9  # of its size, which a compressed column must not exceed
 MOST_OPEN: Final = 64  # files that are open at the same time
+_DATA_FILE: Final = re.compile(rf"{DATE}=[^/]+/[0-9a-f]{{32}}\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,15 @@ class AddedFile:
     date: str
     rows: int
     stats: str  # JSON, as the log of the table has it
+
+
+def is_data_file(path: str) -> bool:
+    """Return whether a path in a table is one that this module gives to its files.
+
+    >>> is_data_file("date=2026-11-15/9f3b0c5d1e2f4a6b8c7d9e0f1a2b3c4d.parquet"), is_data_file("photos/p.parquet")
+    (True, False)
+    """
+    return _DATA_FILE.fullmatch(path) is not None
 
 
 class _File:

@@ -22,7 +22,6 @@ from pyspark.sql import functions as sql
 from zambezi.spark.lake.compaction import KEEP_HOURS, compact, is_vacuum_due
 from zambezi.spark.lake.frames import added_files, arrow_schema, struct, write_frame
 from zambezi.spark.lake.place import Place
-from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.sums import add_up
 from zambezi.spark.lake.table import LakeTable, State
 from zambezi.spark.lake.writing import AddedFile
@@ -117,7 +116,7 @@ class Batches:
     def _append(self, events: DataFrame, offsets: dict[str, Any]) -> list[AddedFile]:
         began = self.clock()
         read_up_to = time.time() - PLANNED if self.is_open else 0.0
-        before = self._vacuumed(self._last_state())
+        before = self._vacuumed(self.lake.state or State(-1, vacuumed=round(time.time() * 1e6)))
         self.lake.create(arrow_schema(self.pipeline.schema))
         added, counts = self._write(events, before.watermark)
         new_watermark = counts.newest - round(self.settings.delay * 1e6)
@@ -134,29 +133,11 @@ class Batches:
             read_up_to=read_up_to,
             total_late=counts.late + before.total_late,
             seconds=round(self.clock() - began, 6),
-            fixed=self._fixed(),
+            fixed=self.pipeline.fixed_settings(self.settings),
             pattern=self.pattern,
         )
         self.lake.append(added, state)
         return added
-
-    def _last_state(self) -> State:
-        last = self.lake.state
-        if last is None:
-            return State(-1, vacuumed=round(time.time() * 1e6))
-        for name, value in self._fixed().items():
-            before = last.fixed.get(name, value)
-            if before != value:
-                raise TableError(
-                    f"{self.place} was made with {name} = {before}, which cannot be combined with {value}: use the "
-                    "same, or choose another directory"
-                )
-        return last
-
-    def _fixed(self) -> dict[str, str]:
-        """Return the settings that all rows of the table must have in common."""
-        values = {name: getattr(self.settings, name) for name in self.pipeline.fixed}
-        return {name: f"{one:g}" if isinstance(one, float) else str(one) for name, one in values.items()}
 
     def _vacuumed(self, last: State) -> State:
         if not is_vacuum_due(last.vacuumed):

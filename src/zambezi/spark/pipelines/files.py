@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from zambezi.spark.lake.place import Place
-from zambezi.spark.lake.problems import explained
+from zambezi.spark.lake.problems import TableError, explained
 from zambezi.spark.report.page import Figure, Judgement, Table, page
 
 if TYPE_CHECKING:
@@ -90,5 +90,14 @@ def write_page(
         for one in results
     ]
     text = page(f"zambezi {verdict.pipeline}", about, judgement, figures, tables)
+    place, name = place_of_page(file, store_options)
+    place.put(name, text.encode("utf-8", "replace"))
+
+
+def place_of_page(file: str, store_options: Mapping[str, str] | None = None) -> tuple[Place, str]:
+    """Return the place of a report, and its name there."""
     parent, slash, name = file.rpartition("/")
-    Place((parent or slash) or ".", store_options).put(name, text.encode("utf-8", "replace"))
+    place = Place((parent or slash) or ".", store_options)
+    if not name or (place.local is not None and (place.local / name).is_dir()):
+        raise TableError(f"{file} is a directory: give the name of a file for the report")
+    return place, name

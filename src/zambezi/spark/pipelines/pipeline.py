@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
+from zambezi.spark.lake.place import Place
 from zambezi.spark.limits import Limits
 from zambezi.spark.pipelines.body_profile import Declaration
 from zambezi.spark.report.page import Figure
@@ -128,6 +129,15 @@ class Pipeline:
     def schema(self) -> str:
         """The schema of the table."""
         return f"{self.columns}, date date"
+
+    def fixed_settings(self, settings: Settings) -> dict[str, str]:
+        """Return the settings that all rows of the table must have in common."""
+        values = {name: getattr(settings, name) for name in self.fixed}
+        return {name: f"{one:g}" if isinstance(one, float) else str(one) for name, one in values.items()}
+
+    def place(self, out: str, store_options: Mapping[str, str] | None = None) -> Place:
+        """Return the place of the table within an output directory, or a prefix of an object store."""
+        return Place(f"{out.rstrip('/')}/{self.table}" if self.table else out, store_options)
 
 
 def start_of(time: Column, seconds: float) -> Column:

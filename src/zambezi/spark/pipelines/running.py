@@ -31,7 +31,6 @@ from pyspark.sql.utils import is_remote
 from zambezi.spark.archive_writer import ARCHIVING, ArchivingDataSource
 from zambezi.spark.errors import SparkError
 from zambezi.spark.lake.frames import table_frame
-from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.source import table_options
 from zambezi.spark.lake.sums import add_up
@@ -100,8 +99,7 @@ class Run:
         self.options = dict(options)
         if not _STREAM_OPTIONS & self.options.keys():
             self.options |= pipeline.streams
-        root = f"{out.rstrip('/')}/{pipeline.table}" if pipeline.table else out
-        self.place = Place(root, store_options)
+        self.place = pipeline.place(out, store_options)
         self._clock = clock
         self._began = clock()
         self._batches = self._new_batches()
@@ -129,11 +127,7 @@ class Run:
     def once(self) -> Progress:
         """Process all messages as a batch, and replace the table."""
         self._batches = self._new_batches()
-        if self.lake.exists and not self.lake.is_replaced:
-            raise TableError(
-                f"{self.place} grows with a streaming query: continue that (--incremental, --follow), or choose "
-                "another directory"
-            )
+        check_table(self.lake, self.pipeline, self.options, self.settings, grows=False)
         self._set_read_up_to(time.time())
         messages = self._source(self.spark.read, self.options).load()
         with plain_errors():
@@ -150,11 +144,7 @@ class Run:
     def start(self, *, follow: bool, every: float = 0.0) -> StreamingQuery:
         """Start the query. `every` is the time between batches in seconds; with 0, each batch starts at once."""
         self._batches = self._new_batches()
-        if self.lake.is_replaced:
-            raise TableError(
-                f"{self.place} was written by a run over all messages: choose another directory, or remove this one to "
-                "start again"
-            )
+        check_table(self.lake, self.pipeline, self.options, self.settings, grows=True)
         self._before = self.lake.state or State(-1)
         options = self._positions()
         self._set_read_up_to(time.time())
@@ -193,11 +183,6 @@ class Run:
         if state is None:
             starts = {} if _START_OPTIONS & self.options.keys() else {"startingSequence": "earliest"}
             return starts | self.options
-        if _START_OPTIONS & self.options.keys():
-            raise PipelineError(
-                f"{self.place} is continued where its last run ended, so a start time (--since) would be "
-                "ignored: leave it out, or choose another directory"
-            )
         return self.options | {"startingOffsets": json.dumps(state.offsets)}
 
     def wait(self, query: StreamingQuery, timeout: float | None = None) -> bool:
@@ -317,6 +302,36 @@ class Run:
         self._shared = None
         while self._cached_frames:
             self._cached_frames.pop().unpersist()
+
+
+def check_table(
+    lake: LakeTable, pipeline: Pipeline, options: Mapping[str, str], settings: Settings, *, grows: bool
+) -> None:
+    """Raise an error if a run cannot add to a table (`grows`), or replace it."""
+    if grows and lake.is_replaced:
+        raise TableError(
+            f"{lake.place} was written by a run over all messages: choose another directory, or remove this one to "
+            "start again"
+        )
+    if not grows and lake.exists and not lake.is_replaced:
+        raise TableError(
+            f"{lake.place} grows with a streaming query: continue that (--incremental, --follow), or choose another "
+            "directory"
+        )
+    if not grows or lake.state is None:
+        return
+    if _START_OPTIONS & options.keys():
+        raise PipelineError(
+            f"{lake.place} is continued where its last run ended, so a start time (--since) would be ignored: leave it "
+            "out, or choose another directory"
+        )
+    for name, value in pipeline.fixed_settings(settings).items():
+        before = lake.state.fixed.get(name, value)
+        if before != value:
+            raise TableError(
+                f"{lake.place} was made with {name} = {before}, which cannot be combined with {value}: use the same, "
+                "or choose another directory"
+            )
 
 
 def _running_tasks(spark: SparkSession) -> tuple[int, int]:

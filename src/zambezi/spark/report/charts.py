@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from zambezi.spark.report.markup import Markup, cut, element, joined
+from zambezi.spark.report.markup import Markup, cut, element, joined, shortened
 from zambezi.spark.report.scales import decade, moment, nice_top, short, span, time_marks
 
 WIDTH: Final = 960
@@ -344,7 +344,7 @@ def matrix(
     shown = {pair: value for pair, value in cells.items() if pair[0] in down and pair[1] in across and value > 0}
     most = max(shown.values(), default=1.0)
     size = max(16.0, min(44.0, (WIDTH - _LEFT - 40) / len(across)))
-    top = 30 + 4.9 * max(len(cut(names.get(name, name), _SLANTED)) for name in across)
+    top = 30 + 4.9 * max(len(shortened(names.get(name, name), _SLANTED)) for name in across)
     parts = [
         element("text", f"{rows} ↓ {columns} →", class_="faint", x=_LEFT - 10, y=top - 8, text_anchor="end"),
         element("rect", class_="track", x=_LEFT, y=top, width=size * len(across), height=size * len(down)),
@@ -367,7 +367,9 @@ def matrix(
         )
         for row, column in framed
     ]
-    notes = [f"the strongest colour is {short(most)} {unit}; an empty cell has none"]
+    notes = [
+        f"the strongest colour is {short(most)} {unit.removesuffix('s') if most == 1 else unit}; an empty cell has none"
+    ]
     if framed:
         notes.append(f"framed: {marked_note}")
     hidden = [len({pair[side] for pair in cells}) - len(kept) for side, kept in enumerate((down, across))]
@@ -422,14 +424,19 @@ def _slanted(text: str, x: float, y: float) -> Markup:
     return element(
         "text",
         element("title", text),
-        cut(text, _SLANTED),
+        shortened(text, _SLANTED),
         transform=Markup(f"translate({x:.1f} {y:.1f}) rotate(-45)"),
     )
 
 
 def _name(text: str, y: float) -> Markup:
     return element(
-        "text", element("title", text or "(empty)"), cut(text, _NAME) or "(empty)", x=_LEFT - 10, y=y, text_anchor="end"
+        "text",
+        element("title", text or "(empty)"),
+        shortened(text, _NAME) or "(empty)",
+        x=_LEFT - 10,
+        y=y,
+        text_anchor="end",
     )
 
 

@@ -36,6 +36,18 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
+def shortened(text: str, longest: int) -> str:
+    """Return a text without its middle if it is too long: names of one stream often differ only at the end.
+
+    >>> shortened("readings: kitchen.humidity", 11), shortened("kitchen", 7)
+    ('readi…idity', 'kitchen')
+    """
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return f"{text[: longest - 1 - tail]}…{text[len(text) - tail :]}"
+
+
 def element(name: str, *children: object, **attributes: object) -> Markup:
     """Return an element. A trailing underscore of an attribute's name is left out, other ones become hyphens.
 

@@ -30,6 +30,8 @@ h1 { font-size:22px; margin:0 0 2px; } h2 { font-size:16px; margin:0 0 10px; }
 .verdict.good strong { color:var(--good); } .verdict.bad strong { color:var(--bad); }
 .verdict ul { margin:6px 0 0; padding-left:20px; overflow-wrap:anywhere; }
 .drawn { overflow-x:auto; } .drawn svg { min-width:720px; }  /* a phone scrolls: smaller texts cannot be read */
+@media (max-width:760px) {
+  .drawn::before { content:"wider than this screen: scroll to the right"; color:var(--faint); } }
 .wide { overflow:auto; max-height:480px; } thead th { position:sticky; top:0; background:var(--panel); }
 table { border-collapse:collapse; font-size:13px; font-variant-numeric:tabular-nums; }
 th { text-align:left; color:var(--faint); font-weight:600; border-bottom:1px solid var(--edge); vertical-align:bottom; }

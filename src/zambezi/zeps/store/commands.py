@@ -133,6 +133,7 @@ class Failed(NamedTuple):
 
     reason: str
     is_refusal: bool = False  # whether an operator must do something: permissions, credentials, a bucket
+    is_full: bool = False  # whether the store has no room
 
 
 Request: TypeAlias = Put | Get | List | Names | Delete | Compute

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.errors import StoreError, StoreSilent
+from zambezi.zeps.errors import StoreError
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Count, Counts, Recount, unpack
 from zambezi.zeps.journal.extract import batches
@@ -132,8 +132,8 @@ def settle(store: ObjectStore, log: StreamLog, patience: float = PATIENCE) -> No
         for (number, _), answer in zip(tickets, answers, strict=True):
             if not isinstance(answer, Failed):
                 answered = time.monotonic()
-            elif time.monotonic() > answered + patience:
-                raise StoreSilent(f"{store.url} does not answer: {answer.reason}")
+            elif silence := store.silence(answer, time.monotonic() - answered, patience):
+                raise silence
             log.answer(number, answer, time.monotonic())
         if log.state is State.BROKEN:
             raise StoreError("; ".join(str(event) for event in log.take_events()))

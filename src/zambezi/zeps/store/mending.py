@@ -1,14 +1,14 @@
 """The repair of damaged batches in a journal, from an object store that has a copy of the stream.
 
-The index of a journal has the CRC of every batch. So bytes of the store prove that they are the right ones. Only closed
-segments are repaired: a broker repairs the last one whenever it opens it.
+The index of a journal has the CRC of every batch. So bytes of the store prove that they are the right ones. The journal
+must be opened to read only: a broker that opens it to write cuts off a damaged end, and then the journal is another
+incarnation than that of the store.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
 
@@ -27,7 +27,7 @@ from zambezi.zeps.store.shell import ObjectStore
 
 
 def mend_journal(store: ObjectStore, stream: StoredStream, journal: Journal) -> Iterator[str]:
-    """Repair the damaged batches of closed segments, and yield what was done and what could not be done. Blocks."""
+    """Repair the damaged batches, and yield what was done and what could not be done. Blocks."""
     reader = LogReader(stream.place)
     store.run(reader.refresh())
     stored = incarnation_of(stream, reader.incarnation)
@@ -36,16 +36,18 @@ def mend_journal(store: ObjectStore, stream: StoredStream, journal: Journal) -> 
             f"the store has incarnation {stored} of stream {journal.name!a}, and {journal.directory} is "
             f"{journal.incarnation}: their sequences may stand for other messages"
         )
-    for segment, _ in pairwise(journal.segments):
-        yield from _mend_segment(store, reader, segment)
+    for segment in journal.segments:
+        yield from _mend_segment(store, reader, segment, is_last=segment is journal.segments[-1])
 
 
-def _mend_segment(store: ObjectStore, reader: LogReader, segment: Segment) -> Iterator[str]:
+def _mend_segment(store: ObjectStore, reader: LogReader, segment: Segment, *, is_last: bool) -> Iterator[str]:
     files = Files(segment.path, os.O_RDWR)
     name = Path(segment.path).name
     is_changed = False
     for number in range(segment.entries):
         entry = unpack(files.read_entries(number, 1))
+        if entry is None and is_last:
+            break  # a crash can leave an unfinished end, which the next broker cuts off
         if entry is None:
             yield f"{name}{INDEX}: entry {number} is damaged, and is not repaired: use `zambezi journal repair` first"
             break
@@ -55,7 +57,8 @@ def _mend_segment(store: ObjectStore, reader: LogReader, segment: Segment) -> It
         try:
             write_all(files.log, _read_batch(store, reader, entry), entry.offset)
         except (StoreDamaged, OutOfRange) as problem:
-            yield f"{batch} is not repaired: {problem}"
+            end = "; the next broker cuts off the end if it cannot repair it" if is_last else ""
+            yield f"{batch} is not repaired: {problem}{end}"
         else:
             is_changed = True
             yield f"{batch} is restored"

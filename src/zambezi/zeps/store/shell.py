@@ -6,6 +6,8 @@ is opened, so that a process without a store does not need it.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 import time
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from zambezi.zeps.errors import StoreError, StoreSilent
+from zambezi.zeps.errors import StoreError, StoreFull, StoreSilent
 from zambezi.zeps.histogram import Histogram
 from zambezi.zeps.store.commands import (
     AT_ONCE,
@@ -38,12 +40,14 @@ from zambezi.zeps.store.commands import (
     Wait,
 )
 from zambezi.zeps.store.names import FORMAT_KEY
+from zambezi.zeps.store.options import check_options
 from zambezi.zeps.store.problems import as_failed, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RawStore
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("zambezi.zeps")
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file")
 _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
@@ -53,6 +57,7 @@ _QUICK: Final = 0.003  # seconds for a request
 _MOST_FAILING: Final = 1000  # requests
 _FORGOTTEN: Final = 15.0  # seconds after which a request that failed counts as given up
 PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
+FULL: Final = 1.0  # seconds after which it gives up if the store has no room
 
 
 def is_store_url(text: str) -> bool:
@@ -75,6 +80,7 @@ class ObjectStore:
         self.url = url
         self._failing: dict[str, tuple[str, float]] = {}  # the last reason of requests that failed, and when
         self._directory: Path | None = None
+        self._full_at = -math.inf  # when a put found no room, unless another one has succeeded since then
         self._has_format = False  # whether a request has shown that the directory has a file with the format
         self._raw = self._open(url, dict(options or {}), create=create)
         self._threads: ThreadPoolExecutor | None = None
@@ -91,6 +97,7 @@ class ObjectStore:
         scheme = urlsplit(url).scheme if is_store_url(url) else "file"
         if scheme not in SCHEMES:
             raise StoreError(f"{url!r} is no store: it must be a directory, or begin with s3://, gs:// or az://")
+        check_options(url, options)
         try:
             if scheme == "file":
                 path = Path(unquote(urlsplit(url).path) if is_store_url(url) else url).absolute()
@@ -107,7 +114,7 @@ class ObjectStore:
             if "allow_http" in client:
                 client["allow_http"] = str(client["allow_http"]).lower() == "true"
             retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
-            # The options come from a file: obstore checks their names and values.
+            # The options come from a file: obstore checks their values.
             opened: RawStore = cast("Any", from_url)(url, config=options, client_options=client, retry_config=retries)
             return opened
         except (OSError, ValueError, TypeError) as error:
@@ -124,10 +131,14 @@ class ObjectStore:
         if isinstance(request, Put):
             with self._puts_lock:
                 self.puts.add(time.monotonic() - began)
+            if not isinstance(answer, Failed):
+                self._full_at = -math.inf
         if isinstance(answer, Failed):
             if len(self._failing) >= _MOST_FAILING:
                 self._failing.clear()
             self._failing[_name_of(request)] = answer.reason, time.monotonic()
+            if answer.is_full:
+                self._full_at = time.monotonic()
         elif self._failing:
             self._failing.pop(_name_of(request), None)
         return answer
@@ -137,6 +148,17 @@ class ObjectStore:
         """Why a request has failed that has not succeeded since then. Engines repeat a request until it succeeds."""
         begun = time.monotonic() - _FORGOTTEN
         return next((reason for reason, at in list(self._failing.values()) if at >= begun), "")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the store had no room a moment ago."""
+        return time.monotonic() < self._full_at + FULL
+
+    def silence(self, problem: Failed, failing: float, patience: float) -> StoreSilent | None:
+        """Return the error of a blocking call that has failed for so many seconds; None if it must go on."""
+        if problem.is_full and failing > min(patience, FULL):
+            return StoreFull(f"{self.url} has no room: {problem.reason}")
+        return StoreSilent(f"{self.url} does not answer: {problem.reason}") if failing > patience else None
 
     def _try(self, request: Request) -> Answer:
         if not (lost := self._lost()):
@@ -249,9 +271,10 @@ class ObjectStore:
     def run(self, procedure: Procedure[T], patience: float = PATIENCE) -> T:
         """Run a procedure to its end.
 
-        Raises `StoreSilent` if the store fails for longer than `patience` seconds, or refuses a request.
+        Raises `StoreSilent` if the store fails for longer than `patience` seconds, has no room or refuses a request.
         """
-        failing_since: float | None = None
+        failing_since: float | None = None  # when the first request began that failed
+        is_told = False
         problem = Failed("")
         answer: Any = None
         while True:
@@ -262,12 +285,15 @@ class ObjectStore:
             if isinstance(command, Wait):
                 if problem.is_refusal:
                     raise StoreSilent(f"{self.url} refuses a request: {problem.reason}")
-                now = time.monotonic()
-                failing_since = now if failing_since is None else failing_since
-                if now + command.seconds > failing_since + patience:
-                    raise StoreSilent(f"{self.url} does not answer: {problem.reason}")
+                failing = 0.0 if failing_since is None else time.monotonic() - failing_since
+                if silence := self.silence(problem, failing + command.seconds, patience):
+                    raise silence
+                if not is_told:
+                    is_told = True
+                    _log.warning("%s does not answer, and is asked again: %s", self.url, problem.reason)
                 time.sleep(command.seconds)
                 continue
+            began = time.monotonic()
             if isinstance(command, Together):
                 answer = self.execute_all(command.commands)
                 failed = [one for one in answer if isinstance(one, Failed)]
@@ -276,8 +302,9 @@ class ObjectStore:
                 failed = [answer] if isinstance(answer, Failed) else []
             if failed:
                 problem = failed[0]
+                failing_since = began if failing_since is None else failing_since
             else:
-                failing_since = None
+                failing_since, is_told = None, False
 
     def execute_all(self, requests: Sequence[Request]) -> list[Answer]:
         """Execute requests, some at a time, and return the answers in order.
