@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.zeps.serving import serving
+from tests.zeps.stage import replace_method
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import fetching
 from zambezi.zeps.broker.depot import Depot, StoreOptions
@@ -362,7 +363,7 @@ def test_a_full_disk_makes_room_for_what_is_published(tmp_path: Path, monkeypatc
                 raise JournalFull("no room")
             append(*arguments)
 
-        monkeypatch.setattr(journal, "append", full)
+        replace_method(monkeypatch, journal, "append", full)
         stream.publish("k", b"new")
         stream.flush(PATIENCE)
         assert journal.local_octets < 1000

@@ -29,7 +29,7 @@ from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import find_stream, list_streams, make_stream
 from zambezi.zeps.store.checking import check_stream
 from zambezi.zeps.store.cluster import Cluster, Located
-from zambezi.zeps.store.commands import List, Procedure, Wait
+from zambezi.zeps.store.commands import Answer, Failed, List, Procedure, Put, Request, Wait
 from zambezi.zeps.store.copying import end_of, restore_stream, settle, take_log
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.names import StreamPlace
@@ -66,6 +66,37 @@ def endpoint_of(broker: BrokerService) -> str:
 
 def bodies(client: Client) -> list[bytes]:
     return [message.body for message in client.stream("prices").subscribe(since="earliest", until="now")]
+
+
+@pytest.mark.parametrize("full", ["", "streams/"])
+def test_a_broker_starts_on_a_full_store_and_serves_its_streams_when_there_is_room(
+    full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1")
+    ask = ObjectStore._ask
+    has_room = False
+
+    def execute(store: ObjectStore, request: Request) -> Answer:
+        if isinstance(request, Put) and request.key.startswith(full) and not has_room:
+            return Failed("no space left", is_full=True)
+        return ask(store, request)
+
+    monkeypatch.setattr(ObjectStore, "_ask", execute)
+    monkeypatch.setattr("zambezi.zeps.store.shell.FULL", 0.01)
+    monkeypatch.setattr("zambezi.zeps.broker.shared_streams.AGAIN", 0.0)
+    with stored(data, url) as (broker, client):
+        assert f"1 streams are not served: {url} has no room: no space left" in caplog.text
+        problem = f"streams are not served until the object store has room: {url} has no room: no space left"
+        assert problem in broker.problems
+        [found] = client.streams(PATIENCE)
+        assert (found.stream, found.is_described) == ("prices", False)
+        has_room = True
+        assert bodies(client) == [b"1"]
+        assert problem not in broker.problems
+        publish(client, b"2")
+    assert "could not be taken" not in caplog.text
 
 
 def test_messages_survive_the_loss_of_the_disk(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import get_type_hints
 
 import pytest
 
-from tests.zeps.stage import PLENTY, Client, Stage
+from tests.zeps.stage import PLENTY, Client, Stage, replace_method
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.exchange import INBOX
 from zambezi.zeps.broker.stream import BrokerStream
@@ -218,7 +218,7 @@ def test_requests_wait_with_a_full_disk_and_a_client_that_leaves_meanwhile_is_fo
     serving(stage)
     client = asking(stage)
     with monkeypatch.context() as patch:
-        patch.setattr(stage.stream("s").journal, "append", full)
+        replace_method(patch, stage.stream("s").journal, "append", full)
         ask(client)
         assert client.paused
         client.close()

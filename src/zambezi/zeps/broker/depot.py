@@ -7,6 +7,7 @@ file `cached` in its directory. Such a journal can be made again from the store 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
 from zambezi.zeps.broker.preparations import Preparations
-from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreSilent, ZepsError
+from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreFull, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.disk_cache import DiskCache
 from zambezi.zeps.journal.identity import Identity, is_cached, write_cached
@@ -43,6 +44,8 @@ from zambezi.zeps.store.truncation import clear_deleted
 if TYPE_CHECKING:
     from zambezi.zeps.broker.stored_stream import StoredStream
     from zambezi.zeps.store.driver import Driver
+
+_log: Final = logging.getLogger("zambezi.zeps")
 
 COPIES: Final = "copies"  # the prefix of copies of streams that are on a disk
 IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
@@ -97,6 +100,7 @@ class Depot(Store):
         self._taking: set[str] = set()
         self._taken: dict[str, ZepsError | None] = {}  # at the start, and not opened yet; or why that was not possible
         self._unfinished: dict[str, StreamLog] = {}  # owned, and the journal could not be brought up to date
+        self.untaken: dict[str, str] = {}  # streams that nobody serves because the store has no room, and the error
         self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
         self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
         self._taken_at: dict[str, float] = {}  # streams that other brokers had, and when they were taken
@@ -110,8 +114,14 @@ class Depot(Store):
             self.remote = ObjectStore(options.url, options.options)
             self.remote.run(check_format(create=True))
             self._last_run = self._note_run()
-            self._beat(options.limit)
-            self._take_all(self.remote.run(list_streams(skip_damaged=True)), options)
+            problem = self._try_beat(options.limit)
+            streams = self.remote.run(list_streams(skip_damaged=True))
+            if problem is None:
+                self._take_all(streams, options)
+            else:
+                self._leave_untaken(streams, problem)
+            if self.untaken:
+                _log.warning("%d streams are not served: %s", len(self.untaken), self.why_untaken)
             if self._last_run:
                 self.remote.run(leave(self._last_run))
             self.copier = self._copier(options) if options.copies else None
@@ -149,6 +159,21 @@ class Depot(Store):
         if roll is not None:
             self.cluster.roll = replace(roll, members=[one for one in roll.members if one.id != self._last_run])
 
+    def _try_beat(self, limit: float) -> StoreFull | None:
+        """Put a heartbeat, and read which brokers live. Return the error if the store has no room for it."""
+        try:
+            self._beat(limit)
+        except StoreFull as error:
+            return error
+        return None
+
+    def _leave_untaken(self, streams: Iterable[StreamInStore], problem: StoreFull) -> None:
+        """Take no stream: without a heartbeat it is not known which of them other brokers have."""
+        for stream in streams:
+            self._stored.add(stream.name)
+            self._taken[stream.name] = Moved(reason=str(problem))
+            self.untaken[stream.name] = str(problem)
+
     def _take_all(self, streams: Iterable[StreamInStore], options: StoreOptions) -> None:
         """Take all streams that no other live broker has. Heartbeats go on meanwhile."""
         with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
@@ -159,7 +184,7 @@ class Depot(Store):
                     for one in done:
                         self._taken |= one.result()
                     if waiting:
-                        self._beat(options.limit)
+                        self._try_beat(options.limit)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -190,6 +215,8 @@ class Depot(Store):
         name = stream.name
         self._taking.add(name)
         try:
+            if self.remote.is_full:
+                raise StoreFull(f"{self.remote.url} has no room: {self.remote.problem}")
             unfinished = self._unfinished.pop(name, None)
             log = unfinished if unfinished is not None and owner == self.id else self._acquire(stream, owner)
             self._unfinished[name] = log  # so that the next attempt needs no other fence
@@ -199,9 +226,12 @@ class Depot(Store):
         except StreamEnded:
             raise Moved from None  # clients look for it again
         except StoreError as error:
+            if isinstance(error, StoreFull):
+                self.untaken.setdefault(name, str(error))
             raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
+        self.untaken.pop(name, None)
         self._logs[name] = log
         self._stored.add(name)
 
@@ -212,6 +242,11 @@ class Depot(Store):
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
         return log
+
+    @property
+    def why_untaken(self) -> str:
+        """Why nobody serves some streams: the store has no room. Empty if all are served."""
+        return next(iter(list(self.untaken.values())), "")
 
     @property
     def cache_state(self) -> dict[str, int]:
@@ -512,6 +547,10 @@ class Depot(Store):
     def note_streams(self, names: Iterable[str]) -> None:
         """Note which streams are in the store."""
         self._stored |= set(names)
+
+    def note_orphans(self, names: Container[str]) -> None:
+        """Note which streams no broker has: the others are taken."""
+        self.untaken = {name: problem for name, problem in list(self.untaken.items()) if name in names}
 
     def hand_over(self, log: StreamLog, name: str) -> None:
         """Give up a stream that is detached, when everything that was sent to the store is stored."""

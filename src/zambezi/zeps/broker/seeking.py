@@ -178,7 +178,8 @@ class Seeking:
         if problem is None:
             _log.info("stream %s was taken, and is served here", printable(name), extra=about(name))
         else:
-            _log.warning("stream %s could not be taken: %s", printable(name), problem, extra=about(name, problem))
+            if name not in self._depot.untaken:  # these are one problem of the server
+                _log.warning("stream %s could not be taken: %s", printable(name), problem, extra=about(name, problem))
             self._depot.cluster.streams.pop(name, None)  # it can be another one of this name
         self._engine.on_stream_made(name, problem)
 
@@ -206,9 +207,10 @@ class Seeking:
         """Return the rows of `$elsewhere`: the streams of the store that are not here."""
         cluster = self._depot.cluster
         endpoints = {member.id: member.endpoint for member in cluster.roll.members}
+        owners = {**dict.fromkeys(self._depot.untaken, NOBODY), **cluster.owners}
         return [
             (name, {"stream": name, "owner": endpoints.get(owner, ""), "sync": STORE})
-            for name, owner in sorted(cluster.owners.items())
+            for name, owner in sorted(owners.items())
             if self._engine.find(name) is None
         ]
 

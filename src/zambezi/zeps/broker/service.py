@@ -287,6 +287,8 @@ class BrokerService:
         others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
         failing = self._store.remote.problem if isinstance(self._store, Depot) else ""
         store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
+        if isinstance(self._store, Depot) and (why := self._store.why_untaken):
+            store.append(f"streams are not served until the object store has room: {why}")
         if self.fetcher.problem:
             store.append(f"readers wait for messages of the store: {self.fetcher.problem}")
         uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]

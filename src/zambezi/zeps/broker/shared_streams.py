@@ -21,6 +21,7 @@ from zambezi.zeps.store.members import Member
 
 _log: Final = logging.getLogger("zambezi.zeps")
 PATIENCE: Final = 2.0  # seconds for a connection to another broker
+AGAIN: Final = 5.0  # seconds between attempts to take streams, if the store has no room
 
 
 class SharedStreams:
@@ -31,6 +32,7 @@ class SharedStreams:
         self._depot = depot
         self._driver = driver
         self._roll = depot.cluster.roll
+        self._take_at = 0.0  # when to look again at streams that could not be taken
         self._knocks: set[asyncio.Task[None]] = set()
         depot.knock = self._knock
 
@@ -80,6 +82,9 @@ class SharedStreams:
         if is_late:
             self._depot.check(now)
         self._depot.check_idle(now)
+        if self._depot.untaken and now >= self._take_at:
+            self._take_at = now + AGAIN
+            self._depot.cluster.rescan()
 
     def _on_events(self) -> None:
         seeking = self._engine.seeking
@@ -94,6 +99,7 @@ class SharedStreams:
                 seeking.prepare(event.names)
             elif isinstance(event, Found):
                 self._depot.note_streams({*event.streams, *self._depot.cluster.owners})
+                self._depot.note_orphans({scanned.stream.name for scanned in event.orphans})
                 for name, home in event.guests:
                     self._hand_over(name, home)
                 seeking.take(event.orphans)
