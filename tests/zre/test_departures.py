@@ -129,7 +129,7 @@ def test_departures_look_only_while_there_are_some() -> None:
     assert not departures.begin(peer, NOW)  # it never greeted us
     peer.ready = True
     assert departures.begin(peer, NOW)
-    assert peer in departures
+    assert peer in departures.leaving
     assert departures.due(NOW) == []
     assert departures.due(NOW + QUIET) == [peer]
     assert departures.deadline == float("inf")

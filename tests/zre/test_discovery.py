@@ -27,7 +27,7 @@ def port() -> int:
 
 def listening(sim: Simulation, discovery: Broadcast) -> Heard:
     heard: Heard = []
-    discovery.start(sim, lambda octets, address: heard.append((octets, address)))
+    discovery.start(sim, heard.extend)
     return heard
 
 
@@ -112,7 +112,7 @@ def test_in_memory_every_node_of_a_network_gets_a_beacon_and_no_other() -> None:
     heard: list[tuple[str, bytes, str]] = []
     places = [network.discovery(), network.discovery(), other.discovery()]
     for name, place in zip("abc", places, strict=True):
-        place.start(sim, lambda octets, address, name=name: heard.append((name, octets, address)))  # type: ignore[misc]
+        place.start(sim, lambda found, name=name: heard.extend((name, *one) for one in found))  # type: ignore[misc]
     places[0].send(b"beacon")
     assert heard == []  # each gets it in its own event loop
     sim.run()
@@ -132,7 +132,13 @@ def test_in_memory_a_flood_of_beacons_is_read_in_turns() -> None:
     here, there = network.discovery(), network.discovery()
     got: list[bytes] = []
     turns: list[int] = []
-    here.start(sim, lambda octets, _: got.append(octets))
+    reads: list[int] = []
+
+    def receive(found: list[tuple[bytes, str]]) -> None:
+        reads.append(len(found))
+        got.extend(octets for octets, _ in found)
+
+    here.start(sim, receive)
     sent = [b"%d" % number for number in range(1000)]
     for octets in sent:
         there.send(octets)
@@ -140,6 +146,7 @@ def test_in_memory_a_flood_of_beacons_is_read_in_turns() -> None:
     sim.run()
     assert got == sent
     assert 0 < turns[0] < 1000
+    assert reads == [100] * 10  # a node does per read what it need not do per beacon
     there.send(b"again")
     sim.run()
     assert got[-1] == b"again"
@@ -150,7 +157,7 @@ def test_in_memory_a_node_that_is_gone_gets_no_beacon() -> None:
     network = MemoryNetwork()
     here, there = network.discovery(), network.discovery()
     got: list[bytes] = []
-    here.start(sim, lambda octets, _: got.append(octets))
+    here.start(sim, lambda found: got.extend(octets for octets, _ in found))
     there.send(b"x")
     here.close()
     there.send(b"y")

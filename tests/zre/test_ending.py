@@ -1,5 +1,7 @@
 """zambezi.zre.ending: a node that stops ends in its linger time, whatever its peers do."""
 
+import socket
+
 import pytest
 
 from tests.zre.test_farewell import Stage
@@ -44,6 +46,18 @@ def test_a_peer_that_is_gone_or_was_told_nothing_is_not_waited_for(sim: Simulati
     sim.run()
     assert stage.node.stopped
     stage.end()
+
+
+def test_a_seed_that_has_not_answered_is_not_waited_for(sim: Simulation) -> None:
+    with socket.socket() as deaf:  # it does not listen
+        deaf.bind(("127.0.0.1", 0))
+        seed = f"tcp://127.0.0.1:{deaf.getsockname()[1]}"
+        node = start(sim, "ann", interface="lo", seeds=[seed])
+        sim.run()
+        assert node.missing_seeds == [seed]
+        node.stop(linger=100)
+        sim.advance(1.0)
+        assert node.stopped
 
 
 def test_nodes_that_stop_at_once_do_not_wait_for_each_other(sim: Simulation) -> None:

@@ -20,7 +20,7 @@ class Stage:
         self.node = start(sim, "ann", network=self.network, **options)
         self.bob = Puppet(sim, self.network.mailbox_at("9", 50001), self.node.endpoint)
         self.bob.greet()
-        self.network.discovery().start(sim, lambda octets, _: self.beacons.append(octets))
+        self.network.discovery().start(sim, lambda found: self.beacons.extend(octets for octets, _ in found))
         sim.run()
 
     def said_goodbye(self) -> bool:

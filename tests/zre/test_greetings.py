@@ -128,8 +128,9 @@ def _run(ours: Engine, begin: float, until: float) -> list[type]:
     kinds = []
     now = begin
     while now < until:
+        while ours.deadline <= now:
+            ours.tick(ours.deadline)
         ours.receive_beacon(b"ZRE\x01" + BOB.bytes + (50001).to_bytes(2, "big"), "10.0.0.2", now)
-        ours.tick(now)
         kinds += sent(ours)
         now += 1
     return kinds
@@ -167,3 +168,23 @@ def test_groups_in_a_late_answer_are_told() -> None:
     assert [one.group for one in ours.take() if isinstance(one, events.Join)] == ["A"]
     ours.receive(IDENTITY, list(Join(2, "B", 2).encode()), NOW + 17)
     assert ours.peers[BOB.bytes].groups == {"A", "B"}
+
+
+def test_a_node_that_is_late_itself_gives_its_peers_more_time_to_answer() -> None:
+    ours = Engine(UUID(int=0x0A), "ann", lambda _: "tcp://10.0.0.1:50000")
+    beacon = b"ZRE\x01" + BOB.bytes + (50001).to_bytes(2, "big")
+
+    def run(*times: float) -> list[type]:
+        kinds = []
+        for now in times:
+            ours.receive_beacon(beacon, "10.0.0.2", NOW + now)
+            ours.tick(NOW + now)
+            kinds += sent(ours)
+        return kinds
+
+    ours.start(50000, NOW)
+    ours.receive_beacon(beacon, "10.0.0.2", NOW)
+    assert sent(ours) == [Hello]
+    # The answer was due after 5 s. But the event loop takes 3 s for each turn, and the answer takes several turns.
+    assert run(3, 6, 9, 12, 15) == []
+    assert run(*range(16, 28)) == [Hello]  # the loop has time again, and no answer came

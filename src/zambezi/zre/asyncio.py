@@ -124,6 +124,11 @@ class Node:
         return self._waiter.call(lambda: self._shell.missing_hubs)
 
     @property
+    def missing_seeds(self) -> list[str]:
+        """The seeds that have not answered yet: no node is there, or the endpoint or the key is wrong."""
+        return self._waiter.call(lambda: self._shell.missing_seeds)
+
+    @property
     def peers(self) -> list[PeerInfo]:
         """All peers that are in the mesh now."""
         return self._waiter.call(lambda: self._shell.peers)

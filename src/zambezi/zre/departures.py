@@ -31,17 +31,14 @@ class Departures:
         self._timing = timing
         self._connects_to_us = connects_to_us
         self._has_unread = has_unread
-        self._since: dict[Peer, float] = {}  # the time of the first goodbye
-
-    def __contains__(self, peer: object) -> bool:
-        return peer in self._since
+        self.leaving: dict[Peer, float] = {}  # with the time of the first goodbye
 
     def begin(self, peer: Peer, now: float) -> bool:
         """Note the goodbye of a peer; return False if no messages of the peer can follow, so that it ends at once."""
-        if peer not in self._since:
+        if peer not in self.leaving:
             if not peer.ready or self._has_sent_all(peer):
                 return False
-            self._since[peer] = now
+            self.leaving[peer] = now
             self.deadline = min(self.deadline, now + QUIET)
         return True
 
@@ -49,10 +46,10 @@ class Departures:
         """Return the peers that end now, and forget them."""
         if now < self.deadline:
             return []
-        ended = [peer for peer, since in self._since.items() if self._is_over(peer, since, now)]
+        ended = [peer for peer, since in self.leaving.items() if self._is_over(peer, since, now)]
         for peer in ended:
-            del self._since[peer]
-        self.deadline = now + QUIET if self._since else NEVER
+            del self.leaving[peer]
+        self.deadline = now + QUIET if self.leaving else NEVER
         return ended
 
     def _is_over(self, peer: Peer, since: float, now: float) -> bool:
@@ -65,10 +62,10 @@ class Departures:
 
     def forget(self, peer: Peer) -> None:
         """Forget a peer that has ended, or has begun a new session."""
-        if self._since.pop(peer, None) is not None and not self._since:
+        if self.leaving.pop(peer, None) is not None and not self.leaving:
             self.deadline = NEVER
 
     def clear(self) -> None:
         """Forget all peers."""
-        self._since.clear()
+        self.leaving.clear()
         self.deadline = NEVER

@@ -18,11 +18,12 @@ from zambezi.zre.interfaces import Interface
 PORT: Final = 5670  # assigned to ZRE-DISC by IANA (BCN-01)
 _ADDRESSES: Final = 4096  # of senders that are kept
 _AT_ONCE: Final = 100  # datagrams that are read before other sockets get their turn
-Receive: TypeAlias = Callable[[bytes, str], object]
+Datagram: TypeAlias = tuple[bytes, str]  # its bytes, and the address that it came from
+Receive: TypeAlias = Callable[[list[Datagram]], object]
 
 
 class Discovery(Protocol):
-    """Sends beacons, and calls `receive` with each beacon that comes and the address that it came from."""
+    """Sends beacons, and calls `receive` with the beacons that come: all those of one read."""
 
     def start(self, reactor: Reactor, receive: Receive) -> None: ...
     def send(self, octets: bytes) -> None: ...
@@ -43,7 +44,7 @@ class Broadcast:
         self._indexes: set[int] = set()  # the numbers of the interfaces with IPv6
         self._near: dict[str, bool] = {}  # addresses of senders: whether an interface reaches them
         self._reactor: Reactor | None = None
-        self._receive: Receive = lambda *_: None
+        self._receive: Receive = lambda _: None
 
     def start(self, reactor: Reactor, receive: Receive) -> None:
         self._reactor = reactor
@@ -67,13 +68,16 @@ class Broadcast:
         self._reactor.add_reader(listener, partial(self._readable, partial(receive, listener)))
 
     def _readable(self, receive: Callable[[], tuple[bytes, str, int]]) -> None:
+        found = []
         for _ in range(_AT_ONCE):
             try:
                 octets, address, index = receive()
             except OSError:  # there is no other one
-                return
+                break
             if index in self._indexes if index else self._is_near(address):
-                self._receive(octets, address)
+                found.append((octets, address))
+        if found:
+            self._receive(found)
 
     def _is_near(self, address: str) -> bool:
         """Return whether an address is in the network of one of the interfaces. The answers are kept."""
@@ -147,17 +151,17 @@ class MemoryDiscovery:
     def __init__(self, network: MemoryNetwork, number: int) -> None:
         self.network = network
         self.address = str(number)
-        self._waiting: deque[tuple[bytes, str]] = deque()
+        self._waiting: deque[Datagram] = deque()
         self._scheduled = False
         self._reactor: Reactor | None = None
-        self._receive: Receive = lambda *_: None
+        self._receive: Receive = lambda _: None
 
     def start(self, reactor: Reactor, receive: Receive) -> None:
         self._reactor = reactor
         self._receive = receive
         self.network.join(self)
 
-    def deliver(self, beacon: tuple[bytes, str]) -> None:
+    def deliver(self, beacon: Datagram) -> None:
         """Queue a beacon with the address of its sender. Any thread can call this."""
         self._waiting.append(beacon)
         self._schedule()
@@ -171,12 +175,12 @@ class MemoryDiscovery:
         # Cleared *before* the queue is read: a beacon that another thread adds later schedules another turn.
         self._scheduled = False
         waiting = self._waiting
-        for _ in range(_AT_ONCE):
-            if not waiting:
-                return
-            self._receive(*waiting.popleft())
+        # Another thread can only add beacons, so those that are counted here are there.
+        found = [waiting.popleft() for _ in range(min(len(waiting), _AT_ONCE))]
         if waiting:
             self._schedule()
+        if found:
+            self._receive(found)
 
     def send(self, octets: bytes) -> None:
         self.network.broadcast(octets, self.address)

@@ -69,6 +69,9 @@ class Ending:
         for peer in self._engine.peers.values():
             if not peer.ready or (peer.key in self._satisfied and not self._dealers.is_connected(peer.key)):
                 self._dealers.shut(peer.key)
+        for seed in self._engine.rendezvous.seeds:
+            if seed.greeting is not None:
+                self._dealers.shut(seed.dealer)
         # The engine forgets its peers now, while the sockets close and their queues drain. The goodbye must come last,
         # because a peer ignores everything after it. A beacon overtakes the queues, so it waits until they are empty.
         self._engine.stop()

@@ -26,6 +26,7 @@ which peer, `outbox` numbers messages, and `rendezvous` finds peers where there 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 from uuid import UUID
 
 from zambezi.zmtp import z85
@@ -50,6 +51,9 @@ from zambezi.zre.profile import Profile
 from zambezi.zre.reach import Reach
 from zambezi.zre.reception import Reception
 from zambezi.zre.timing import Timing
+
+# How many turns of a busy event loop an answer to HELLO takes: connecting, two steps of the handshake, and the answer.
+_TURNS: Final = 4
 
 
 class Engine:
@@ -161,6 +165,7 @@ class Engine:
         self._encrypted = proves is not None
         self._silence_is_normal = False
         self._next_beacon = NEVER
+        self._late = 0.0  # by how many seconds `tick` comes too late, because this process has too little time
 
     def take(self) -> list[Output]:
         """Return what to do, in order, and forget it."""
@@ -234,6 +239,7 @@ class Engine:
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, begin the round that is due, and look at peers that have been silent."""
+        self._late = max(now - min(self._next_beacon, self.agenda.deadline), self._late / 2)
         if now >= self._next_beacon:
             self._out.append(Broadcast(Beacon(self.uuid, self.port, self._public_key).encode()))
             # The rhythm stays the same, but beacons that were missed are not sent later.
@@ -260,7 +266,7 @@ class Engine:
         if silence >= self.timing.expired:
             self.meetings.expire(peer)
             return
-        if now >= peer.overdue and silence < self.timing.evasive:
+        if now >= self._patience_end(peer) and silence < self.timing.evasive:
             if peer.beacon and not peer.ready:
                 # Its address can have changed: its beacons tell the new one.
                 self.peers.move(peer, self._lookout.contact_by_beacon(peer))
@@ -277,6 +283,13 @@ class Engine:
             elif missed == 2:
                 self._out.append(events.Silent(peer.uuid, peer.name))
         self.meetings.schedule(peer, now)
+
+    def _patience_end(self, peer: Peer) -> float:
+        """Return the time at which we greet a peer again that has not answered.
+
+        If our own calls come late, the answer can wait in our sockets, and to greet again would be more work for both.
+        """
+        return peer.overdue + min(_TURNS * self._late, self.timing.expired)
 
     # Messages out
 

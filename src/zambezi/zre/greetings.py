@@ -81,28 +81,28 @@ class Greetings:
             self._counters.refused_hellos += isinstance(error, TooMany)
             self._counters.bad_messages += not isinstance(error, TooMany)
             return
-        contact = self._meetings.locate_greeter(key, greeting)
+        source = self._source_of(key)
+        contact = self._meetings.locate_greeter(key, greeting, source)
         if not contact:
             return
         if contact != greeting.endpoint:
             greeting = replace(greeting, endpoint=contact)
         peer = self._peers.get(key)
         situation = self._situation(peer, dialect, greeting, now)
-        if situation in _BEGINNINGS:
-            source = self._source_of(key)
-            if not self._meetings.claims.by_hello(key, greeting.endpoint, source, frames, now):
-                return
+        by_hello = self._meetings.claims.by_hello
+        if situation in _BEGINNINGS and not by_hello(key, greeting.endpoint, source, frames, now):
+            return
         match situation, peer:
             case _Situation.NEWCOMER, _:
-                self._enter(self._meet_greeter(key, greeting, dialect, now), greeting, now)
+                self._enter(self._meet_greeter(key, greeting, dialect, source, now), greeting, source, now)
             case _Situation.ANSWER, Peer():
-                self._receive_answer(peer, greeting, dialect, now)
+                self._receive_answer(peer, greeting, dialect, source, now)
             case _Situation.RENEWAL, Peer():
                 self._meetings.end(peer, "it greeted us again")
-                again = self._meet_greeter(key, greeting, dialect, now)
+                again = self._meet_greeter(key, greeting, dialect, source, now)
                 again.renewals = self._renewals(peer, now)
                 again.expected = now + self._timing.expired
-                self._enter(again, greeting, now)
+                self._enter(again, greeting, source, now)
             case _Situation.OTHER_DIALECT, _:
                 self._receive_other_dialect(key, peer, greeting.endpoint, now)
             case _Situation.TOO_MANY, _:
@@ -133,9 +133,9 @@ class Greetings:
         """Return how often a peer has begun a new session in quick succession, if it begins another one now."""
         return peer.renewals + 1 if now - peer.greeted < self._timing.interval else 0
 
-    def _meet_greeter(self, key: bytes, greeting: Greeting, dialect: Dialect, now: float) -> Peer:
+    def _meet_greeter(self, key: bytes, greeting: Greeting, dialect: Dialect, source: str, now: float) -> Peer:
         """Meet the unknown sender of a HELLO: a new peer, or a seed that answers. (MBX-06, HEL-03)"""
-        seed = self._meetings.rendezvous.adopt(key, greeting.endpoint, self._source_of(key), now)
+        seed = self._meetings.rendezvous.adopt(key, greeting.endpoint, source, now)
         if seed is None:
             return self._meetings.meet(key, greeting.endpoint, now, dialect)
         self._peers.add(seed)
@@ -143,9 +143,9 @@ class Greetings:
         self._use_dialect(seed, dialect, now)
         return seed
 
-    def _receive_answer(self, peer: Peer, greeting: Greeting, dialect: Dialect, now: float) -> None:
+    def _receive_answer(self, peer: Peer, greeting: Greeting, dialect: Dialect, source: str, now: float) -> None:
         """Receive the HELLO of a peer that we greeted."""
-        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint, self._source_of(peer.key))
+        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint, source)
         if peer.ready and peer.headers != greeting.headers:
             # Both sides began a new session at once. The program learns of headers by Enter.
             self._out.append(events.Exit(peer.uuid, peer.name, "it greeted us again"))
@@ -157,7 +157,7 @@ class Greetings:
             self._meetings.greet_afresh(peer, greeting.endpoint, now)
         is_certain = not peer.ready or peer.waiting > 0
         self._use_dialect(peer, dialect, now)
-        self._enter(peer, greeting, now)
+        self._enter(peer, greeting, source, now)
         if not is_certain:
             self._doubt(peer, now)
 
@@ -185,8 +185,8 @@ class Greetings:
             peer.waiting = 0
             self._meetings.greet(peer, now)
 
-    def _enter(self, peer: Peer, greeting: Greeting, now: float) -> None:
-        """Make a peer ready, with the contents of its HELLO, and tell the program what is new."""
+    def _enter(self, peer: Peer, greeting: Greeting, source: str, now: float) -> None:
+        """Make a peer ready, with the contents of its HELLO from an address, and tell the program what is new."""
         peer.waiting = max(peer.waiting - 1, 0)
         peer.attempts = 0
         if not peer.waiting:
@@ -195,7 +195,7 @@ class Greetings:
         peer.hear(now)
         peer.pings = 0
         self._meetings.departures.forget(peer)
-        peer.near = self._source_of(peer.key) == host_of(greeting.endpoint)
+        peer.near = source == host_of(greeting.endpoint)
         if self._meetings.claims.tests:
             self._meetings.claims.passed(peer)
         if not peer.ready and peer.sent > 1:
@@ -215,11 +215,12 @@ class Greetings:
             self._peers.make_ready(peer)
             self._out.append(events.Enter(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers)))
             self._meetings.schedule(peer, now)
-        for group in sorted(peer.groups - before):
-            self._out.append(events.Join(peer.uuid, peer.name, group))
-        for group in sorted(before - peer.groups):
-            self._out.append(events.Leave(peer.uuid, peer.name, group))
-            self._meetings.elections.left(peer, group)
+        if peer.groups is not before:  # mostly both are the one empty set
+            for group in sorted(peer.groups - before):
+                self._out.append(events.Join(peer.uuid, peer.name, group))
+            for group in sorted(before - peer.groups):
+                self._out.append(events.Leave(peer.uuid, peer.name, group))
+                self._meetings.elections.left(peer, group)
         self._meetings.elections.greeted(peer)
         if is_new:
             self._meetings.rendezvous.introduce(peer, now)

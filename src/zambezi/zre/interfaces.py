@@ -95,11 +95,16 @@ def interfaces() -> list[Interface]:
     """Return every address of this machine that beacons can go out on, if it is up. None of IPv4 is link-local."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return [
-        Interface(name, _where(_without_scope(entry.address), entry.netmask), name in up)
+        _interface(name, _without_scope(entry.address), entry.netmask, name in up)
         for name, entries in sorted(psutil.net_if_addrs().items())
         for entry in entries
         if entry.family in (socket.AF_INET, socket.AF_INET6) and _usable(entry.address)
     ]
+
+
+@lru_cache(maxsize=256)  # every node of a process reads the list, again and again
+def _interface(name: str, address: str, netmask: str | None, up: bool) -> Interface:
+    return Interface(name, _where(address, netmask), up)
 
 
 def _where(address: str, netmask: str | None) -> IPv4Interface | IPv6Interface:
@@ -180,6 +185,7 @@ def _names(wanted: Wanted) -> Sequence[str]:
     return [wanted] if isinstance(wanted, str) else wanted
 
 
+@lru_cache(maxsize=256)
 def _usable(address: str) -> bool:
     return is_link_local(address) or fit_to_tell(address)
 

@@ -12,7 +12,7 @@ the word of the node that it names, as 36/ZRE says. In a mesh with keys only the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from zambezi.zre.beacon import Beacon
 from zambezi.zre.contact import with_key
@@ -51,7 +51,7 @@ class Lookout:
         self._us = us
         self._peers = peers
         self._counters = counters
-        self._departures = departures
+        self._leaving: Collection[Peer] = departures.leaving
         self._encrypted = encrypted
         self._keyed = keyed
         self._is_connected = is_connected
@@ -68,7 +68,7 @@ class Lookout:
         A node in a mesh of a thousand gets a thousand beacons in each interval, and nearly all say nothing new.
         """
         peer = self._peers.get(octets[4:20])
-        leaves = peer in self._departures
+        leaves = peer in self._leaving
         if peer is not None and octets == peer.beacon and address == peer.address and not leaves:
             if not (self._encrypted and peer.ready):
                 peer.hear(now)

@@ -34,6 +34,9 @@ class Mailbox(Router):
 
     It gives its own identity in the handshake: a node that has us as a seed then knows which node it found. A new
     connection of a node replaces the one that it had, if `admits` says that it may have the identity.
+
+    `read` is called with a batch that came, and returns False if the batch must wait. If others wait, it waits behind
+    them, and `on_readable` is called.
     """
 
     def __init__(
@@ -53,6 +56,12 @@ class Mailbox(Router):
             limits=Limits(frame=size, message=size),
         )
         super().__init__(reactor, options, chance, handover=True, admits=admits)
+        self.read: Callable[[Batch], bool] = lambda _: False
+
+    def received(self, peer: Peer, batch: Batch) -> None:
+        batch.sender = peer.identity
+        if self.inbox or not self.read(batch):
+            super().received(peer, batch)
 
     def is_connected(self, key: bytes) -> bool:
         """Return whether a peer is connected to the mailbox."""

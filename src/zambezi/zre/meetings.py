@@ -260,18 +260,18 @@ class Meetings:
         self._counters.refused_endpoints += not located
         return located
 
-    def locate_greeter(self, key: bytes, greeting: Greeting) -> str:
-        """Return the contact of the sender of a HELLO; empty, and counted, if it is refused.
+    def locate_greeter(self, key: bytes, greeting: Greeting, source: str) -> str:
+        """Return the contact of the sender of a HELLO, which came from an address; empty, and counted, if refused.
 
         If nodes have keys of their own, the header must name the key that the sender's connection has proved.
         """
         if self._key_of is None:
-            return self.locate(key, greeting.endpoint)
+            return self._located(greeting.endpoint, source)
         contact = f"{greeting.endpoint}|{greeting.headers.get(PUBLIC_KEY, '')}"
         if not self._key_of(key) or contact_key(contact) != self._key_of(key):
             self._counters.refused_keys += 1
             return ""
-        return self.locate(key, contact)
+        return self._located(contact, source)
 
     def schedule(self, peer: Peer, now: float) -> None:
         """Set the time at which we look at a peer again: for a PING, another HELLO, or its end."""

@@ -20,6 +20,7 @@ from zambezi.zre import bounds, log
 from zambezi.zre.bell import Bell
 from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
+from zambezi.zre.discovery import Datagram
 from zambezi.zre.ending import Ending
 from zambezi.zre.engine import Engine
 from zambezi.zre.errands import Errands
@@ -61,7 +62,7 @@ class NodeShell:
         self.security = security = NodeSecurity(options.keys, options.node_keys, options.allowed)
         for contact in (*options.seeds, *options.gossip_connect):
             security.client(contact)  # raises an error now if the contact has no key, but needs one
-        self._whereabouts = whereabouts = Whereabouts(reactor, options, self._datagram)
+        self._whereabouts = whereabouts = Whereabouts(reactor, options, self._receive_beacons)
         self.endpoint_for = whereabouts.endpoint_for
         self.service_endpoint = whereabouts.service_endpoint
         self._mailbox = Mailbox(reactor, options, security, chance, self._admits)
@@ -85,7 +86,8 @@ class NodeShell:
         )
         sockets = (self._mailbox, self._dealers, self._reporter)
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
-        self._mailbox.on_readable = self._mail
+        self._mailbox.read = self._read
+        self._mailbox.on_readable = self._read_waiting
         self._dealers.on_room = self._has_room_again
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
         self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
@@ -196,6 +198,11 @@ class NodeShell:
     def missing_hubs(self) -> list[str]:
         """The endpoints of the hubs of zgossip to which there is no connection now."""
         return self._hub.missing if self._hub is not None else []
+
+    @property
+    def missing_seeds(self) -> list[str]:
+        """The endpoints of the seeds that have not answered yet."""
+        return [seed.endpoint for seed in self.engine.rendezvous.seeds if seed.key is None]
 
     def stop(self, linger: float | None = None) -> None:
         """Let peers read the last messages, say goodbye and close, within `linger` seconds.
@@ -366,22 +373,29 @@ class NodeShell:
         if self._bell is not None and not self.events and not self.stopping:
             self._bell.silence()
         if self.events.held_back and self.events.release():
-            self.reactor.call_soon(self._mail)
+            self.reactor.call_soon(self._read_waiting)
         return event
 
     # From the network
 
-    def _mail(self) -> None:
-        """Receive the messages in the mailbox, as long as there is room for events."""
+    def _read(self, batch: Batch) -> bool:
+        """Receive messages that came to the mailbox; return False if they must wait for room for events."""
+        if self._ending.closing or (self.events.hold_back() and not self.stopping):
+            return False
         now = self.reactor.time()
-        while not self._ending.closing:
-            if self.events.hold_back() and not self.stopping:
-                break
-            batch = self._mailbox.try_recv_batch()
+        self._receive(batch, now)
+        self._log_refusals(now)
+        return True
+
+    def _read_waiting(self) -> None:
+        """Receive the messages that wait in the mailbox, as long as there is room for events."""
+        inbox = self._mailbox.inbox
+        while not (self._ending.closing or (self.events.hold_back() and not self.stopping)):
+            batch = inbox.next_batch()
             if batch is None:
                 break
-            self._receive(batch, now)
-        self._log_refusals(now)
+            self._receive(batch, self.reactor.time())
+        self._log_refusals(self.reactor.time())
 
     def _log_refusals(self, now: float) -> None:
         if news := self._refusals.news(now):
@@ -396,12 +410,18 @@ class NodeShell:
             receive(batch.sender, message, now)
         self._pump()
 
-    def _datagram(self, octets: bytes, address: str) -> None:
-        if not self._ending.closing:
-            if self._errands.trace is not None:
-                self._errands.trace.received_beacon(octets, address)
-            if self.engine.receive_beacon(octets, address, self.reactor.time()):
-                self._pump()
+    def _receive_beacons(self, beacons: list[Datagram]) -> None:
+        if self._ending.closing:
+            return
+        receive, trace, now = self.engine.receive_beacon, self._errands.trace, self.reactor.time()
+        news = False
+        for octets, address in beacons:
+            if trace is not None:
+                trace.received_beacon(octets, address)
+            if receive(octets, address, now):
+                news = True
+        if news:
+            self._pump()
 
     def _tick(self) -> None:
         if not self._ending.closing:

@@ -27,6 +27,7 @@ _log: Final = logging.getLogger("zambezi.zre")
 EPHEMERAL: Final = "49152-65535"  # MBX-01
 # The node reads the list of interfaces once in so many intervals of beacons.
 LOOKS: Final = 3
+_ADDRESSES: Final = 1024  # of peers, for which the endpoint of the mailbox is kept
 
 
 class Whereabouts:
@@ -39,7 +40,7 @@ class Whereabouts:
         self._options = options
         self._receive = receive
         self._interfaces: list[Interface] = []
-        self._told: dict[str, str] = {}  # endpoints of our mailbox, by the address of an interface
+        self._told: dict[str, str] = {}  # endpoints of our mailbox, by the address of a peer
         self._discovery = self._make_discovery()
 
     def _make_discovery(self) -> Discovery | None:
@@ -106,10 +107,12 @@ class Whereabouts:
             return self.endpoint
         if "://" in options.advertise:
             return options.advertise
-        reachable = options.advertise or self._reachable(address)
-        told = self._told.get(reachable)
+        told = self._told.get(address)
         if told is None:
-            told = self._told[reachable] = for_others(endpoint_at(reachable, self.port))
+            if len(self._told) >= _ADDRESSES:
+                self._told.clear()
+            reachable = options.advertise or self._reachable(address)
+            told = self._told[address] = for_others(endpoint_at(reachable, self.port))
         return told
 
     @property
