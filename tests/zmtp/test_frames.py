@@ -138,6 +138,19 @@ MESSAGES = st.lists(
 # Decoding
 
 
+@settings(max_examples=cases(20), deadline=None)
+@given(
+    st.lists(st.builds(body_of, st.integers(0, 300), st.integers(0, 50)), min_size=1, max_size=6),
+    st.lists(MULTIPART, max_size=2),
+    st.lists(st.integers(1, 40_000), min_size=1, max_size=5),
+)
+def test_frames_of_a_few_sizes_in_turn_are_decoded_like_all_others(
+    cycle: list[bytes], between: list[list[bytes]], sizes: list[int]
+) -> None:
+    before, after = [[body] for body in cycle * 200], [[body] for body in cycle * 70]
+    check(slow_encode([*before, *between, *after, *between, *before]), sizes)
+
+
 @settings(max_examples=cases(37))
 @given(MESSAGES, READS)
 def test_the_decoder_reverses_the_encoder_however_reads_are_cut(messages: list[list[bytes]], sizes: list[int]) -> None:

@@ -42,6 +42,24 @@ def test_one_timer_serves_all_and_each_has_its_own_time(sim: Simulation) -> None
     hub.close(0)
 
 
+def test_a_timer_that_comes_late_gives_handshakes_as_much_more_time(sim: Simulation) -> None:
+    hub = Router(sim, PATIENT)
+    endpoint = hub.bind("tcp://127.0.0.1:*")
+    with Stranger.calling(endpoint), Stranger.calling(endpoint) as slow:
+        sim.until(lambda: len(hub.transport.links) == 2)
+        sim.now += 5.0  # the process gets no time for 5 s; the handshakes have 2
+        slow.say(hello(identity=b"s"))  # which waits in its socket
+        sim.advance(0.0)
+        assert hub.counters.handshakes_failed == 0
+        sim.until(lambda: hub.peers)
+        sim.advance(2.9)
+        assert hub.counters.handshakes_failed == 0
+        sim.advance(0.1)
+        assert hub.counters.handshakes_failed == 1
+        assert list(hub.peers) == [b"s"]
+    hub.close(0)
+
+
 def test_complete_and_lost_handshakes_are_forgotten(sim: Simulation) -> None:
     hub = Router(sim, PATIENT)
     endpoint = hub.bind("tcp://127.0.0.1:*")

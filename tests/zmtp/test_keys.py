@@ -109,7 +109,7 @@ def test_written_keys_are_read_back(tmp_path: Path) -> None:
     public_path, secret_path = write_pair(tmp_path, "alice", PAIR)
     assert (public_path, secret_path) == (tmp_path / "alice.pub", tmp_path / "alice.key")
     assert read_public(public_path) == PAIR.public
-    assert read_public(secret_path) == PAIR.public
+    assert read_key_file(secret_path).public == PAIR.public
     assert read_pair(secret_path) == PAIR
     assert PAIR.secret_z85 not in public_path.read_text()
 
@@ -356,6 +356,17 @@ def test_a_pair_needs_its_secret(tmp_path: Path) -> None:
     path = secret_file(tmp_path, PAIR.public_z85)
     with pytest.raises(KeyFileError, match="holds no secret key"):
         read_pair(path)
+
+
+def test_a_secret_file_is_not_taken_for_a_public_one(tmp_path: Path) -> None:
+    public_path, path = write_pair(tmp_path, "alice", PAIR)
+    with pytest.raises(KeyFileError) as caught:
+        read_public(path)
+    assert str(caught.value) == f"{path}: holds a secret key, which must stay with its owner; use {public_path}"
+    assert PAIR.secret_z85 not in str(caught.value)
+    public_path.unlink()
+    with pytest.raises(KeyFileError, match=r"; use the public file \(NAME\.pub, pyzmq: NAME\.key\)"):
+        read_public(path)
 
 
 def test_keys_that_do_not_belong_together(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.zmtp.engines import cut, flat
 from zambezi.zmtp.frames import COMMAND, MORE, Batch, Decoder
-from zambezi.zmtp.runs import LEAST, LONG, Run, find_run
+from zambezi.zmtp.runs import LEAST, LONG, Run, cycle_of, find_cycle, find_run
 
 ROOM = 1 << 20
 
@@ -121,6 +121,14 @@ def test_after_a_run_reads_of_the_size_that_the_decoder_wants_end_with_a_frame(s
         assert decoder.read_size(10_000) % (size + (9 if long else 2)) == 0  # and no header has begun
 
 
+@pytest.mark.parametrize(("size", "most"), [(300, 10_000), (1000, 20_000)])
+def test_reads_of_long_frames_are_twice_as_long(size: int, most: int) -> None:
+    _, octets = rows(size, 200, long=True)
+    decoder = Decoder(ROOM, ROOM)
+    decoder.feed(octets)
+    assert most - size - 9 < decoder.read_size(10_000) <= most
+
+
 def test_the_unfinished_frame_after_a_run_is_known() -> None:
     _, octets = rows(100, 50)
     decoder = Decoder(ROOM, ROOM)
@@ -136,3 +144,51 @@ def test_messages_of_other_sizes_before_and_after_a_run_keep_their_place() -> No
     assert flat(decoder.feed(octets + b"\0\1a")) == [*([frame] for frame in frames), [b"a"]]
     assert flat(decoder.feed(b"\0\1b" + octets)) == [[b"b"], *([frame] for frame in frames)]
     assert flat(decoder.feed(b"\1\1m" + octets)) == [[b"m", frames[0]], *([frame] for frame in frames[1:])]
+
+
+SIZES = (33, 36, 300, 54, 33, 233)
+
+
+def in_turn(count: int) -> tuple[list[bytes], bytes]:
+    """Return frames of a few sizes in turn, and their bytes on the wire."""
+    source = random.Random(count)
+    frames = [source.randbytes(SIZES[number % len(SIZES)]) for number in range(count)]
+    return frames, b"".join([header(len(frame), long=len(frame) > 255) + frame for frame in frames])
+
+
+def test_a_cycle_is_known_after_120_frames_and_takes_60_at_once() -> None:
+    frames, octets = in_turn(120)
+    assert find_cycle(frames[:119]) == ()
+    assert find_cycle(frames) == SIZES * 10
+    taken: list[bytes] = []
+    assert cycle_of(find_cycle(frames)).take(octets, 0, taken) == len(octets)
+    assert taken == frames
+    # Not the frames of a cycle that is not whole.
+    taken.clear()
+    assert cycle_of(find_cycle(frames)).take(octets[:-1], 0, taken) == len(octets) // 2
+    assert taken == frames[:60]
+
+
+def test_a_frame_of_another_size_or_with_other_flags_ends_a_cycle() -> None:
+    frames, octets = in_turn(120)
+    assert find_cycle([*frames[:100], b"", *frames[101:]]) == ()
+    for other in (bytes((MORE,)), bytes((COMMAND,))):
+        taken: list[bytes] = []
+        changed = octets[: len(octets) // 2] + other + octets[len(octets) // 2 + 1 :]
+        assert cycle_of(SIZES * 10).take(changed, 0, taken) == len(octets) // 2
+        assert taken == frames[:60]
+
+
+def test_large_frames_are_in_no_cycle() -> None:
+    assert find_cycle([bytes(2000)] * 120) == ()
+
+
+def test_a_cycle_goes_on_after_a_frame_that_spans_reads() -> None:
+    frames, octets = in_turn(600)
+    half = len(octets) // 2 + 50  # in the middle of a frame
+    decoder = Decoder(ROOM, ROOM)
+    assert flat([*decoder.feed(octets[:half]), *decoder.feed(octets[half:])]) == [[frame] for frame in frames]
+    decoder = Decoder(ROOM, ROOM)
+    decoder.feed(octets[:half])
+    rest = [frame for batch in decoder.feed(octets[half:]) if isinstance(batch, Batch) for frame in batch.frames]
+    assert rest == frames[-len(rest) :]

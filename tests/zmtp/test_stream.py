@@ -21,7 +21,7 @@ from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Dealer, Pub, Router
 from zambezi.zmtp.security import CurveClient, CurveServer
-from zambezi.zmtp.stream import StreamLink
+from zambezi.zmtp.stream import READ_MOST, READ_SLOW, StreamLink
 from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
@@ -636,4 +636,27 @@ def test_the_kernel_probes_a_peer_that_knows_no_heartbeats(
         if kept:
             options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
             assert [sock.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10, 10, 3]
+    hub.close(0)
+
+
+@pytest.mark.parametrize(("seconds", "octets"), [(0.0, READ_MOST), (1.0, READ_SLOW)])
+def test_reads_are_small_from_a_peer_whose_bytes_are_much_work(
+    seconds: float, octets: int, sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other links wait while the bytes of one read are handled, such as a flood of commands."""
+    clock = itertools.count(0.0, seconds)
+    monkeypatch.setattr("zambezi.zmtp.stream.thread_time", lambda: next(clock))
+    hub = Router(sim, Options())
+    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
+        stranger.say(hello(identity=b"s"))
+        sim.until(lambda: hub.peers)
+        (link,) = hub.transport.links
+        assert isinstance(link, StreamLink)
+        for _ in range(8):
+            stranger.say(encode([bytes(1_000_000)]))
+            sim.until(lambda: hub.readable)
+            received(hub)
+            if link._read == octets:
+                break
+        assert link._read == octets
     hub.close(0)

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -128,16 +129,21 @@ def test_each_wake_up_wakes_one_thread_and_the_leader_is_one_of_them(line: Line,
 # A busy leader
 
 
-@pytest.fixture
-def busy(line: Line, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> Line:
-    """A line whose epoll is still muted after two calls, as if they had been quick; the I/O thread checks later."""
-    monkeypatch.setattr(watch_module, "BUSY", 1e9)
-    monkeypatch.setattr(watch_module, "CHECK", 3600.0)
+def read_twice(line: Line, pool: ThreadPoolExecutor) -> None:
+    """Let a thread wait for a message, and get it, two times in a row."""
     for _ in range(2):
         waiting = pool.submit(line.read)
         wait_until(lambda: line.watch.polling)
         line.theirs.send(b"x")
         waiting.result(PATIENCE)
+
+
+@pytest.fixture
+def busy(line: Line, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> Line:
+    """A line whose epoll is still muted after two calls, as if they had been quick; the I/O thread checks later."""
+    monkeypatch.setattr(watch_module, "BUSY", 1e9)
+    monkeypatch.setattr(watch_module, "CHECK", 3600.0)
+    read_twice(line, pool)
     line.readers.clear()
     assert line.watch._muted
     assert line.watch.leader is None
@@ -150,6 +156,18 @@ def check(line: Line, turns: int) -> None:
     line.reactor._loop.call_soon_threadsafe(line.watch._check, turns)
     line.reactor._loop.call_soon_threadsafe(done.set)
     assert done.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(("pause", "is_busy"), [(0.0011, True), (0.0049, True), (0.0051, False)])
+def test_a_thread_that_gets_a_message_each_millisecond_is_busy(
+    line: Line, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, pause: float, is_busy: bool
+) -> None:
+    """The thread returns so often that the I/O thread would look at the epoll for each message, otherwise."""
+    clock = itertools.count(100)
+    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: next(clock) * pause))
+    monkeypatch.setattr(watch_module, "CHECK", 3600.0)
+    read_twice(line, pool)
+    assert line.watch._muted == is_busy
 
 
 def test_the_io_thread_takes_over_from_a_thread_that_does_not_come_back(busy: Line) -> None:

@@ -8,10 +8,15 @@ milliseconds, so it succeeds even while a stranger opens connections all the tim
 All handshakes of one kind have the same time limit, so they are due in the order in which they began, and one timer
 serves all. A timer for each would have to be created and cancelled for every connection, and a mesh makes thousands of
 connections at once.
+
+If the timer comes late, this process has too little processor time, and the bytes of its peers can wait in its sockets.
+To close their connections would be more work, for connections that they make again. So the handshakes that are due get
+as much longer as the timer was late. Their number stays bounded.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp import descriptors
@@ -22,18 +27,20 @@ from zambezi.zmtp.reactor import Reactor
 if TYPE_CHECKING:
     from zambezi.zmtp.stream import StreamLink
 
+_LATE: Final = 1.0  # seconds by which the timer of a process with too little time is late
 _SHARE: Final = 4  # half-open connections of a socket take one of so many parts of the descriptors, at most
 
 
 class Handshakes:
     """The links whose handshake is not complete, with the time at which each is due."""
 
-    __slots__ = ("_accepted", "_alarm", "_limits", "_made", "_most", "_of_address")
+    __slots__ = ("_accepted", "_alarm", "_limits", "_made", "_most", "_of_address", "_wanted")
 
     def __init__(self, reactor: Reactor, limits: Limits) -> None:
         self._limits = limits
         self._most = limits.half_open  # accepted connections
         self._alarm = Alarm(reactor, lambda: self._tick(reactor.time()))
+        self._wanted = math.inf  # when the alarm should ring
         self._made: dict[StreamLink, float] = {}
         self._accepted: dict[StreamLink, float] = {}
         self._of_address: dict[str, dict[StreamLink, None]] = {}  # those accepted, by the peer's address
@@ -58,7 +65,11 @@ class Handshakes:
             self._of_address.setdefault(link.address, {})[link] = None
         else:
             self._made[link] = due
-        self._alarm.set(due)
+        self._wake_at(due)
+
+    def _wake_at(self, when: float) -> None:
+        self._wanted = min(self._wanted, when)
+        self._alarm.set(when)
 
     def end(self, link: StreamLink) -> None:
         """Forget a link: its handshake is complete, or its connection is gone."""
@@ -92,6 +103,10 @@ class Handshakes:
         return True
 
     def _tick(self, now: float) -> None:
+        late, self._wanted = now - self._wanted, math.inf
+        if late > _LATE:
+            self._wake_at(now + late)
+            return
         kinds = (self._made, self._accepted)
         try:
             for link in [link for kind in kinds for link, due in kind.items() if due <= now]:
@@ -99,7 +114,7 @@ class Handshakes:
         finally:
             for kind in kinds:
                 for due in kind.values():
-                    self._alarm.set(due)
+                    self._wake_at(due)
                     break
 
     def close(self) -> None:

@@ -168,8 +168,14 @@ def write_pair(
 
 
 def read_public(path: str | os.PathLike[str]) -> bytes:
-    """Return the public key in a key file of any kind."""
-    return read_key_file(path).public
+    """Return the public key in a public file. A secret file is refused: it must stay with its owner."""
+    place = Path(path)
+    content = read_key_file(place)
+    if content.secret is not None:
+        public = place.with_suffix(PUBLIC_SUFFIX)
+        use = f"{public}" if public.exists() else f"the public file (NAME{PUBLIC_SUFFIX}, pyzmq: NAME.key)"
+        raise KeyFileError(place, f"holds a secret key, which must stay with its owner; use {use}")
+    return content.public
 
 
 def read_pair(path: str | os.PathLike[str], *, allow_exposed: bool = False) -> KeyPair:

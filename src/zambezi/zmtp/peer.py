@@ -142,6 +142,11 @@ class Peer:
         return self._link is not None
 
     @property
+    def handshaking(self) -> bool:
+        """Whether a connection exists whose handshake is not complete."""
+        return self._link is None and any(link.peer is self for link in self._transport.links)
+
+    @property
     def local(self) -> bool:
         """Whether the other end is a socket of this process."""
         return self._link is not None and self._link.local

@@ -4,6 +4,9 @@ If a frame of `n` bytes starts here, the next frame starts `n` bytes and a heade
 does the frame after it, and so on. Strided slices of a read, compared in C, prove a whole run of frames at once. The
 proof is exact: each header is checked at the place where the header before it says it must be. `struct` then cuts the
 run up, 64 frames to a call.
+
+With CURVE each frame of a message is encrypted alone, so the frames of equal messages have a few sizes in turn. A
+`Cycle` proves and cuts 60 of them at once, which is a multiple of the frames of most messages.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ _LONG_SIZE: Final = Struct(">Q")
 _FIRST_WINDOW: Final = 64
 _SPLIT: Final = 64
 _OCTETS: Final = [bytes((value,)) for value in range(256)]
+_CYCLE: Final = 60
+_LARGEST: Final = 1 << 16  # bytes of a cycle; larger frames cost more than to find them
 
 
 class Run:
@@ -125,6 +130,41 @@ def take_long_run(data: bytes, start: int, stop: int, frames: list[bytes]) -> in
         frames.append(data[stop + LONG_HEADER : stop + stride])
         stop += stride
     return stop
+
+
+class Cycle:
+    """Frames of these sizes in a row, again and again."""
+
+    __slots__ = ("_bodies", "_headers", "_heads")
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self._headers = tuple(bytes((0, size)) if size < 256 else b"\x02" + _LONG_SIZE.pack(size) for size in sizes)
+        pairs = list(zip(map(len, self._headers), sizes, strict=True))
+        self._heads = Struct("".join(f"{header}s{size}x" for header, size in pairs))
+        self._bodies = Struct("".join(f"{header}x{size}s" for header, size in pairs))
+
+    def take(self, data: bytes, pos: int, frames: list[bytes]) -> int:
+        """Append the frames from `pos` on, as long as all of a cycle are there; return where they end."""
+        last = len(data) - self._heads.size
+        while pos <= last and self._heads.unpack_from(data, pos) == self._headers:
+            frames += self._bodies.unpack_from(data, pos)
+            pos += self._heads.size
+        return pos
+
+
+def find_cycle(frames: list[bytes]) -> tuple[int, ...]:
+    """Return the sizes of the frames that are likely to come next; empty if the last ones were in no cycle."""
+    if len(frames) < 2 * _CYCLE:
+        return ()
+    sizes = tuple(map(len, frames[-2 * _CYCLE :]))
+    is_cycle = sizes[:_CYCLE] == sizes[_CYCLE:] and sum(sizes[:_CYCLE]) <= _LARGEST
+    return sizes[:_CYCLE] if is_cycle else ()
+
+
+@lru_cache(maxsize=64)
+def cycle_of(sizes: tuple[int, ...]) -> Cycle:
+    """Return the cycle of these sizes. Connections with the same messages share it."""
+    return Cycle(sizes)
 
 
 def cut_rows(data: bytes, start: int, stride: int, size: int, count: int) -> list[bytes]:

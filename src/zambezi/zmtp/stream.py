@@ -17,6 +17,7 @@ import math
 import socket
 from collections.abc import Sequence
 from itertools import count
+from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp import intake
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
     from zambezi.zmtp.transport import Transport
 
 # The bounds of the read buffer. To allocate a large buffer for little data costs more than the read itself; so the
-# buffer grows while reads fill it, and shrinks when they do not.
+# buffer grows while reads fill it, and shrinks when they do not. A peer that sends what is much work for its size, such
+# as commands by the thousand, gets a smaller one: the other links wait while its bytes are handled.
+READ_SLOW: Final = 4 * 1024
 READ_LEAST: Final = 16 * 1024
 READ_MOST: Final = 256 * 1024
+SLOW: Final = 0.002  # seconds of processor time for a read, after which the next one is smaller
 FLUSH: Final = 64 * 1024  # queued bytes that are written without waiting for the loop
 QUIET: Final = 50e-6  # seconds without a write after which a message is written at once
 TURNS: Final = 16  # writes before other links get their turn
@@ -140,7 +144,7 @@ class StreamLink:
     def _receive(self) -> None:
         if self._gone:
             return
-        size = self._read if self._read == READ_LEAST else self.connection.read_size(self._read)
+        size = self._read if self._read <= READ_LEAST else self.connection.read_size(self._read)
         try:
             data = self._sock.recv(size)
         except (BlockingIOError, InterruptedError):
@@ -148,9 +152,9 @@ class StreamLink:
         except OSError as error:
             self._lost(self.connection.explain_loss(_text_of(error)))
             return
-        if len(data) == size:
-            self._read = min(self._read * 4, READ_MOST)
-        elif self._read > READ_LEAST and len(data) < self._read // 8:
+        is_full = len(data) == size
+        began = thread_time() if is_full else 0.0
+        if self._read != READ_LEAST and len(data) < self._read // 8:
             self._read = max(self._read // 4, READ_LEAST)
         if not data:
             self._lost(self.connection.explain_loss("the peer closed the connection"))
@@ -168,6 +172,12 @@ class StreamLink:
             self.flush()
             if self.ready:
                 self._arm()  # a PING may have set a time to live
+        if is_full:
+            took = thread_time() - began
+            if took > SLOW:
+                self._read = max(self._read // 4, READ_SLOW)
+            elif self._read > READ_SLOW or took < SLOW / 4:  # four times as many bytes would not be slow
+                self._read = min(self._read * 4, READ_MOST)
 
     def _note_unfinished(self, began: bool) -> None:
         """Count the bytes of an unfinished message, and limit the time for which the peer can be silent in it."""
@@ -198,7 +208,7 @@ class StreamLink:
                 self._transport.link_ready(self, event)
                 self._arm()
                 self._keep_alive(event.version)
-                if not self._blocked:
+                if not self._blocked and (self.connection.output or self.peer._outbox or self.source is not None):
                     self.flush()  # the messages that waited for the handshake go out with our last command
             elif isinstance(event, Subscription):
                 self._transport.subscribed(self.peer, event)

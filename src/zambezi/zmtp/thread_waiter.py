@@ -148,10 +148,11 @@ class Waiter:
 
     def wake(self) -> None:
         """Have all waiting callers try again. The caller holds the lock."""
-        if self.waiting:
+        leads = self._watch.leader is self
+        if self.waiting > leads:  # the leader does not wait for the condition
             self._changed.notify_all()
-            if self._watch.leader is self:
-                self._wake_leader()
+        if leads:
+            self._wake_leader()
 
     def wake_one(self) -> None:
         """Have one waiting caller try again. The caller holds the lock."""

@@ -70,8 +70,8 @@ from zambezi.zmtp.errors import ZmtpError
 # The most kernel sockets that are handled at once, with the lock held: other threads want it, too.
 EVENTS: Final = 16
 # A thread that returns from two calls within this time is likely to wait again soon.
-BUSY: Final = 0.001  # seconds
-CHECK: Final = 0.005  # seconds after which the I/O thread looks whether it did
+BUSY: Final = 0.005  # seconds
+CHECK: Final = BUSY  # seconds after which the I/O thread looks whether it did
 
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
