@@ -8,7 +8,8 @@ flush after each message; the broker answers many of them after one fsync, and t
 
 `always, plain` is the same with publishers that do not count their messages (without RESUME), as other clients do it:
 then the journal has one file less to sync. Redis (`appendfsync always`) and JetStream (`sync_interval: always`) answer
-each message when their disk has it; both have asyncio clients here. JetStream can do that since version 2.10.
+each message when their disk has it; both have asyncio clients here. JetStream can do that since version 2.10. `bare` is
+a program that only writes, syncs and answers: the floor of Python, with a sync in a thread or in the loop.
 
 All of them take turns, and each figure is the median of the rounds.
 """
@@ -31,8 +32,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from bench.brokers.bare import DONE
 from bench.brokers.jetstream import STREAM, JetStream
 from bench.brokers.streams import RedisStreams
+from bench.brokers.synced import BareSync
 from bench.brokers.system import System, processor_time
 from bench.report import Bars, environment, table
 from zambezi.memory import keep_memory
@@ -221,6 +224,21 @@ class JetStreamAlways(Rival):
             await client.close()
 
 
+class BareAlways(Rival):
+    """A program without a protocol, which only syncs and answers: the floor of brokers and clients on asyncio."""
+
+    @asynccontextmanager
+    async def posts(self, port: int) -> AsyncIterator[list[Post]]:
+        async def post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(BODY)
+            await reader.readexactly(len(DONE))
+
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(PUBLISHERS)]
+        yield [partial(post, *stream) for stream in streams]
+        for _, writer in streams:
+            writer.close()
+
+
 class _Redis(RedisStreams):
     fsync = "always"
 
@@ -235,6 +253,8 @@ WAYS: Final[tuple[Way, ...]] = (
     Ours("interval", "interval"),
     RedisAlways(RIVALS[0], _Redis()),
     JetStreamAlways(RIVALS[1], _JetStream()),
+    BareAlways("bare, a thread syncs", BareSync("thread")),
+    BareAlways("bare, the loop syncs", BareSync("loop")),
 )
 
 

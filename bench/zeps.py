@@ -4,15 +4,18 @@
 
 Each measurement starts a new broker with an empty directory, a process that publishes and one that subscribes. A broker
 that is not installed is left out, and the output says why. All brokers keep messages in files, and none waits for an
-fsync at each message: Zambezi and Redis sync every second, NATS every two minutes. Zambezi also syncs before it
-confirms the last message; `python -m bench.durability` measures publishers that wait for each confirmation.
+fsync at each message: Zambezi (with `sync = "interval"`) and Redis sync every second, NATS every two minutes. All three
+confirm a message when the operating system has it. `zambezi, sync always` is Zambezi's default, whose confirmations
+wait for the disk; `python -m bench.durability` measures publishers that wait for each confirmation.
 
 `cost` is the processor time of the broker (all threads, user and system) per delivery, including the cost of publishing
 and journalling. Publishers and subscribers are raw sockets that look only for the last message, so the result does not
-depend on a client library. `clients` is the time from the first publish to the last delivery with Python clients; all
-subscribers are in one process. The same bytes sent by bare `send` and `sendfile` are the limit. `bare relay` is the
-floor of a broker: its system calls alone, with two writes to files. `latency` has that floor on asyncio, too, and with
-clients on asyncio.
+depend on a client library. `clients` is the time from the first publish to the last delivery with Python clients, and
+the processor time of each process; all subscribers are in one process. redis-py sends 500 messages at once, and waits
+until all of them are confirmed; our client asks for confirmation every 2 MiB, and goes on meanwhile. The same bytes
+sent by bare `send` and `sendfile` are the limit. `bare relay` is the floor of a broker: its system calls alone, with
+two writes to files. `clients` and `latency` have that floor on asyncio, with clients on asyncio: they copy each body
+once and make system calls, and do nothing else.
 
 `once` is the `cost` of 1 publisher and 1 subscriber, for a publisher that counts its messages (RESUME), as our clients
 do, beside one that does not. It has three times as many rounds, because the difference is small.
@@ -43,10 +46,18 @@ from bench.brokers.relay import AsyncioRelay, BareRelay
 from bench.brokers.run import Failed, Figures, measure, measure_replay, median
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
-from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziFiltered, ZambeziMessages, ZambeziOnce
+from bench.brokers.zambezi import (
+    ZambeziAlways,
+    ZambeziBlocking,
+    ZambeziFiltered,
+    ZambeziInterval,
+    ZambeziMessages,
+    ZambeziOnce,
+)
 from bench.report import Bars, Texts, environment, table
 
-OURS: Final = Zambezi()
+OURS: Final = ZambeziInterval()
+ALWAYS: Final = ZambeziAlways()
 ONCE: Final = ZambeziOnce()
 FILTERED: Final = ZambeziFiltered()
 NATS: Final = JetStream()
@@ -142,16 +153,20 @@ def _show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> No
 
 def fan_out(run: Run, systems: Sequence[System], size: int, raw: bool) -> dict[int, Found]:
     """Measure each broker with each number of subscribers."""
+    return {
+        subscribers: fan_out_to(run, systems, size, subscribers, raw) for subscribers in (RAW if raw else BY_CLIENTS)
+    }
 
-    def take(messages: float, subscribers: int, system: System) -> Figures:
+
+def fan_out_to(run: Run, systems: Sequence[System], size: int, subscribers: int, raw: bool) -> Found:
+    """Measure each broker with a number of subscribers."""
+    messages = (RAW if raw else BY_CLIENTS)[subscribers] / (1 if size == SIZES[0] else 4)
+
+    def take(system: System) -> Figures:
         weight = system.raw_weight if raw else system.client_weight
         return measure(system, Case(run.count(messages * weight), size, subscribers), raw)
 
-    fewer = 1 if size == SIZES[0] else 4
-    return {
-        subscribers: run.rounds_of(systems, partial(take, messages / fewer, subscribers))
-        for subscribers, messages in (RAW if raw else BY_CLIENTS).items()
-    }
+    return run.rounds_of(systems, take)
 
 
 def cost(run: Run) -> None:
@@ -201,18 +216,26 @@ def once(run: Run) -> None:
 
 def clients(run: Run) -> None:
     for size in SIZES:
-        every = fan_out(run, [*FACES, *run.rivals], size, False)
+        every = fan_out(run, [*FACES, ALWAYS, *run.rivals], size, False)
+        every[1] |= fan_out_to(run, [ASYNCIO_RELAY], size, 1, False)
         rows = [
-            [*_rates(system, subscribers, figures), f"{_rate(figures) / _rate(found[OURS]):.2f}x"]
+            [
+                *_rates(system, subscribers, figures),
+                f"{_rate(figures) / _rate(found[OURS]):.2f}x",
+                *(f"{cost:.2f}" for cost in _processors(figures)),
+            ]
             for subscribers, found in every.items()
             for system, figures in found.items()
         ]
         heads = ["clients", "subscribers", "messages/s", "deliveries/s", "to zambezi"]
+        heads += ["us of processor, publisher", "broker", "subscriber"]
         _show(f"End to end by Python clients, {size} B", heads, rows)
         found = every[1]
         if size == 1024:
             redis = found.get(REDIS, [])
+            ours, theirs = (sum(_processors(figures)) for figures in (found[OURS], redis))
             texts = _rate_texts(found[OURS], REDIS.name, redis)
+            texts["processor"] = f"{ours:.1f} us beside {theirs:.1f}, all three processes"
             times = _rate(found[OURS]) / _rate(redis)
             run.above(f"1 to 1, 1 KiB, Python clients: 5 times {REDIS.name}", times, 5, **texts)
         else:
@@ -221,6 +244,15 @@ def clients(run: Run) -> None:
                 theirs = _rate(found.get(rival, []))
                 run.above(f"1 to 1, 100 B, Python clients: 3 times {rival.name}", _rate(found[OURS]) / theirs, 3)
                 run.above(f"the same with the slowest of our clients: 3 times {rival.name}", slowest / theirs, 3)
+
+
+def _processors(figures: list[Figures]) -> list[float]:
+    """Return the processor time of a message for its publisher, and of a delivery for the broker and the subscriber."""
+    publisher, subscriber = (
+        median(figures, lambda one: one.publisher_cost),
+        median(figures, lambda one: one.subscriber_cost),
+    )
+    return [publisher, _cost(figures), subscriber]
 
 
 def _rates(system: System, subscribers: int, figures: list[Figures]) -> list[str]:
@@ -263,7 +295,7 @@ def latency(run: Run) -> None:
     heads = ["publish to deliver", "p50 us", "p99 us", "p50 to NATS", "p50 to Redis", "us of the broker's processor"]
     for name, raw, systems, share in (
         ("raw sockets", True, [OURS, *run.rivals, RELAY, ASYNCIO_RELAY], 1.0),
-        ("Python clients", False, [*FACES, *run.rivals, ASYNCIO_RELAY], 0.9),
+        ("Python clients", False, [*FACES, ALWAYS, *run.rivals, ASYNCIO_RELAY], 0.9),
     ):
         found = run.rounds_of(systems, partial(measure, case=case, raw=raw))
         nats, redis = _p50(found.get(NATS, [])), _p50(found.get(REDIS, []))

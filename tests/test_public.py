@@ -28,8 +28,8 @@ FACES = {
     "zambezi.zeps.requests.sync.Request": "body fail key reply sequence stream",
     "zambezi.zre.sync.Node": (
         "add_seed announce counters describe endpoint fileno forget gossip_endpoint groups headers is_encrypted join "
-        "leader leave missing_hubs name peer peer_groups peers peers_in queues recv require_peer services set_header "
-        "set_name set_timeouts set_trace shout start stop strangers unsent uuid whisper"
+        "leader leave missing_hubs missing_seeds name peer peer_groups peers peers_in queues recv require_peer "
+        "services set_header set_name set_timeouts set_trace shout start stop strangers unsent uuid whisper"
     ),
     "zambezi.mcollective.sync.Fleet": "call ping",
     "zambezi.mcollective.sync.Connector": (

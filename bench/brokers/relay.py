@@ -13,6 +13,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -45,19 +46,32 @@ class BareRelay(BareProgram):
 
 
 class AsyncioRelay(BareRelay):
-    """The same on asyncio, with clients that are tasks: the floor of brokers and clients on asyncio."""
+    """The same on asyncio, with clients that are tasks: the floor of brokers and clients on asyncio.
+
+    Besides its system calls, a publisher copies each body once, to send many with one call, and a subscriber copies it
+    once, out of what it has read.
+    """
 
     name = "bare relay, asyncio"
     loop = "asyncio"
+    client_weight = 30
 
     def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
         asyncio.run(self._publish(port, case, ready))
 
     async def _publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
         with self.publisher(port) as sock:
+            bodies = case.bodies()
             await asyncio.to_thread(ready)
-            async for body in paced(case):
-                sock.sendall(self.frame(KEY, body))
+            if case.rate:
+                async for body in paced(case):
+                    sock.sendall(self.frame(KEY, body))
+            else:
+                head = self.frame(KEY, bytes(case.size))[: -case.size]
+                while part := list(islice(bodies, max(1, READ_BUSY // (len(head) + case.size)))):
+                    pieces = [head] * (2 * len(part))
+                    pieces[1::2] = part
+                    sock.sendall(b"".join(pieces))
             self.confirm(sock, case)
 
     def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
@@ -67,13 +81,20 @@ class AsyncioRelay(BareRelay):
         (feed,) = self.follow(port, case)
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[bytes] = loop.create_future()
-        loop.add_reader(feed.sock, lambda: arrived.set_result(feed.sock.recv(READ)))
+        size = READ if case.rate else READ_BUSY
         await asyncio.to_thread(ready)
+        loop.add_reader(feed.sock, lambda: arrived.set_result(feed.sock.recv(size)))
         ages: list[float] = []
+        stride, rest = len(self.frame(KEY, bytes(case.size))), 0  # the rest of a message that a read has begun
         while True:
             data = await arrived
             arrived = loop.create_future()
-            ages += delays(data)
+            if case.rate:
+                ages += delays(data)
+            else:
+                bodies = [data[end - case.size : end] for end in range(rest or stride, len(data) + 1, stride)]
+                rest = (rest - len(data)) % stride
+                del bodies
             if feed.feed(memoryview(data)):
                 return ages
 
@@ -108,36 +129,43 @@ class _Relay:
         return bool(data) or confirm
 
 
-def _listen(directory: Path) -> socket.socket:
+def listen(directory: Path) -> socket.socket:
+    """Listen on a free port of loopback, and write it to a file."""
     listener = socket.create_server(("127.0.0.1", 0))
     (directory / "port.new").write_text(str(listener.getsockname()[1]))
     (directory / "port.new").rename(directory / "port")
     return listener
 
 
-def _accept(listener: socket.socket) -> socket.socket:
+def accept_client(listener: socket.socket) -> socket.socket:
+    """Accept a connection whose answers go out at once."""
     sock = listener.accept()[0]
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
+def admit(listener: socket.socket, epoll: select.epoll, socks: dict[int, socket.socket]) -> None:
+    """Accept a client, and watch its socket."""
+    sock = accept_client(listener)
+    socks[sock.fileno()] = sock
+    epoll.register(sock, select.EPOLLIN)
+
+
 def _serve(directory: Path) -> None:
-    relay, listener = _Relay(directory), _listen(directory)
+    relay, listener = _Relay(directory), listen(directory)
     socks: dict[int, socket.socket] = {}
     with select.epoll() as epoll:
         epoll.register(listener, select.EPOLLIN)
         while True:
             for descriptor, _ in epoll.poll():
                 if descriptor == listener.fileno():
-                    sock = _accept(listener)
-                    socks[sock.fileno()] = sock
-                    epoll.register(sock, select.EPOLLIN)
+                    admit(listener, epoll, socks)
                 elif not relay.pass_on(socks[descriptor]):
                     epoll.unregister(descriptor)
 
 
 async def _serve_asyncio(directory: Path) -> None:
-    relay, listener = _Relay(directory), _listen(directory)
+    relay, listener = _Relay(directory), listen(directory)
     loop = asyncio.get_running_loop()
 
     def readable(sock: socket.socket) -> None:
@@ -145,7 +173,7 @@ async def _serve_asyncio(directory: Path) -> None:
             loop.remove_reader(sock)
 
     def acceptable() -> None:
-        sock = _accept(listener)
+        sock = accept_client(listener)
         loop.add_reader(sock, readable, sock)
 
     loop.add_reader(listener, acceptable)

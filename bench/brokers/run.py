@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from bench.brokers.body import Case
 from bench.brokers.drain import PATIENCE, drain, pace, pour
 from bench.brokers.system import System, processor_time
+
+T = TypeVar("T")
 
 _fork = multiprocessing.get_context("fork")
 
@@ -35,6 +37,7 @@ class Figures:
     processor: float  # processor time of the broker in seconds
     ages: tuple[float, ...] = ()  # the ages of the messages at their delivery, sorted
     clients: float = 0.0  # processor time of the clients in seconds, where it is measured
+    publisher: float = 0.0  # the publisher's part of it, if that is known
 
     @property
     def deliveries(self) -> int:
@@ -49,6 +52,16 @@ class Figures:
     def cost(self) -> float:
         """The broker's processor time per delivery in microseconds."""
         return self.processor / self.deliveries * 1e6
+
+    @property
+    def publisher_cost(self) -> float:
+        """The publisher's processor time per message in microseconds."""
+        return self.publisher / self.case.count * 1e6
+
+    @property
+    def subscriber_cost(self) -> float:
+        """The subscribers' processor time per delivery in microseconds."""
+        return (self.clients - self.publisher) / self.deliveries * 1e6
 
     def age(self, share: float) -> float:
         """Return a quantile of the ages in microseconds; 0.5 is the median."""
@@ -152,15 +165,16 @@ def measure(system: System, case: Case, raw: bool = True) -> Figures:
         follow, publish = (raw_subscribe, raw_publish) if raw else (client_subscribe, client_publish)
         subscribers = stack.enter_context(Worker(partial(_ended, partial(follow, system, server.port, case))))
         subscribers.answer()
-        publisher = stack.enter_context(Worker(partial(publish, system, server.port, case)))
+        publisher = stack.enter_context(Worker(partial(_ended, partial(publish, system, server.port, case))))
         publisher.answer()
         subscribers.go()
         used = server.processor()
         began = time.monotonic()
         publisher.go()
-        ended, ages = subscribers.answer()
-        publisher.answer()
-        return Figures(case, ended - began, server.processor() - used, tuple(sorted(ages)))
+        ended, spent, ages = subscribers.answer()
+        _, published, _ = publisher.answer()
+        used = server.processor() - used
+        return Figures(case, ended - began, used, tuple(sorted(ages)), spent + published, published)
 
 
 def measure_replay(system: System, case: Case) -> Figures:
@@ -177,13 +191,21 @@ def measure_replay(system: System, case: Case) -> Figures:
         used = server.processor()
         began = time.monotonic()
         subscribers.go()
-        ended, _ = subscribers.answer()
+        ended, _, _ = subscribers.answer()
         return Figures(case, ended - began, server.processor() - used)
 
 
-def _ended(role: Callable[[Callable[[], None]], list[float]], ready: Callable[[], None]) -> tuple[float, list[float]]:
-    ages = role(ready)
-    return time.monotonic(), ages
+def _ended(role: Callable[[Callable[[], None]], T], ready: Callable[[], None]) -> tuple[float, float, T]:
+    """Play a role; return when it ended, the processor time since it was ready, and its result."""
+    used = 0.0
+
+    def ready_and_timed() -> None:
+        nonlocal used
+        ready()
+        used = time.process_time()
+
+    result = role(ready_and_timed)
+    return time.monotonic(), time.process_time() - used, result
 
 
 def median(found: list[Figures], figure: Callable[[Figures], float]) -> float:

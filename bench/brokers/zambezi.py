@@ -1,4 +1,4 @@
-"""Zambezi's broker. `python -m bench.brokers.zambezi DIRECTORY` runs it with its default settings."""
+"""Zambezi's broker. `python -m bench.brokers.zambezi DIRECTORY SYNC` runs it with its default settings but `sync`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from bench.brokers.body import END, KEY, Case, delays, paced, paced_blocking
 from bench.brokers.drain import CHUNK, Counted, connect, expect
@@ -21,6 +21,7 @@ from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream, Subscription
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.layout import PUBLISH, frame_header
 from zambezi.zeps.messages import (
     EARLIEST,
@@ -52,6 +53,7 @@ def _framed(message: bytes) -> bytes:
 
 class Zambezi(System):
     name = "zambezi"
+    sync: ClassVar[Literal["always", "interval"]] = "always"
     raw_weight = 40
     client_weight = 30
 
@@ -62,7 +64,7 @@ class Zambezi(System):
         return {}
 
     def command(self, directory: Path, port: int) -> list[str]:
-        return [sys.executable, "-m", "bench.brokers.zambezi", str(directory)]
+        return [sys.executable, "-m", "bench.brokers.zambezi", str(directory), self.sync]
 
     def find_port(self, directory: Path, port: int) -> int | None:
         file = directory / "port"
@@ -151,7 +153,19 @@ class Zambezi(System):
                 return
 
 
-class ZambeziOnce(Zambezi):
+class ZambeziInterval(Zambezi):
+    """A broker that confirms as Redis and NATS do by default: the operating system has it, and a sync follows later."""
+
+    sync = "interval"
+
+
+class ZambeziAlways(Zambezi):
+    """The broker with its default: a confirmation waits for the disk, and the client asks for one every 2 MiB."""
+
+    name = "zambezi, sync always"
+
+
+class ZambeziOnce(ZambeziInterval):
     """A publisher that counts its messages, as our clients do."""
 
     name = "zambezi, once"
@@ -163,7 +177,7 @@ class ZambeziOnce(Zambezi):
         return sock
 
 
-class ZambeziFiltered(Zambezi):
+class ZambeziFiltered(ZambeziInterval):
     """A subscriber with a pattern that takes the first of the keys."""
 
     name = "zambezi, filtered"
@@ -172,7 +186,7 @@ class ZambeziFiltered(Zambezi):
         return [self._follow(port, case, [case.key(0)])]
 
 
-class ZambeziMessages(Zambezi):
+class ZambeziMessages(ZambeziInterval):
     """The asyncio client with one message per call."""
 
     name = "zambezi, messages"
@@ -189,7 +203,7 @@ class ZambeziMessages(Zambezi):
                 return
 
 
-class ZambeziBlocking(Zambezi):
+class ZambeziBlocking(ZambeziInterval):
     """The blocking client with one message per call, and a thread for each subscriber."""
 
     name = "zambezi, blocking"
@@ -236,9 +250,10 @@ def patterns_of(case: Case) -> list[list[str]]:
     return [keys[start :: case.subscribers] for start in range(case.subscribers)]
 
 
-async def _serve(directory: Path) -> None:
+async def _serve(directory: Path, sync: str) -> None:
     keep_memory()  # as `zambezi serve` does
-    async with Broker(directory / "data", limits=Limits(subscriptions=SUBSCRIPTIONS)) as broker:
+    policy = Policy(sync="always" if sync == "always" else "interval")
+    async with Broker(directory / "data", policy=policy, limits=Limits(subscriptions=SUBSCRIPTIONS)) as broker:
         port = broker.bind("tcp://127.0.0.1:*").rpartition(":")[2]
         (directory / "port.new").write_text(port)
         (directory / "port.new").rename(directory / "port")
@@ -246,4 +261,4 @@ async def _serve(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))
+    asyncio.run(_serve(Path(sys.argv[1]), sys.argv[2]))

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerOptions, Engine
@@ -52,6 +52,17 @@ def never_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
     """Make syncs free, for tests with hundreds of journals that are not about crashes of the system."""
     for name in ("fsync", "fdatasync"):
         patch.setattr(os, name, lambda descriptor: None)
+
+
+def replace_method(patch: pytest.MonkeyPatch, target: object, name: str, function: Callable[..., Any]) -> None:
+    """Replace a method of one object, whose class has slots."""
+    kind = type(target)
+    original = getattr(kind, name)
+
+    def chosen(one: object, *arguments: Any) -> Any:
+        return function(*arguments) if one is target else original(one, *arguments)
+
+    patch.setattr(kind, name, chosen)
 
 
 class Stage:

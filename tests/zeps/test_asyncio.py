@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -525,17 +527,43 @@ async def test_a_publisher_that_waits_tells_why_in_the_log(
         await fill(stream, 1)
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "append", fail)
-            await stream.publish("k", b"1")
-            flushing = asyncio.ensure_future(stream.flush(PATIENCE))
-            await eventually(lambda: "keeps messages of s waiting: the disk is full" in caplog.text)
-            with pytest.raises(TimedOut, match=r"1 message of 's' is not confirmed.*The client was .*the disk is full"):
-                await stream.close()
-            with pytest.raises((ClientClosed, TimedOut)):
-                await flushing
-            again = client.stream("s")
-            await again.publish("k", b"1")
-            with pytest.raises(TimedOut, match=r"1 message of 's' is not confirmed.*the disk is full"):
-                await client.close(1.0)
+
+            async def close_a_stream_that_waits(stream: Stream, close: Callable[[], Awaitable[None]]) -> None:
+                caplog.clear()
+                await stream.publish("k", b"1")
+                flushing = asyncio.ensure_future(stream.flush(PATIENCE))
+                await eventually(lambda: "keeps messages of s waiting: the disk is full" in caplog.text)
+                unconfirmed = r"1 message of 's' is not confirmed.*The client was .*the disk is full"
+                with pytest.raises(TimedOut, match=unconfirmed):
+                    await close()
+                with pytest.raises((ClientClosed, TimedOut)):
+                    await flushing
+
+            await close_a_stream_that_waits(stream, stream.close)
+            await close_a_stream_that_waits(client.stream("s"), partial(client.close, 1.0))
+
+
+@in_loop
+async def test_a_broker_that_stops_confirming_after_a_while_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Client.connect("tcp://127.0.0.1:1") as client:
+        stream = client.stream("s")
+        waits: list[float | None] = []
+        warned: list[int] = []
+
+        async def until(_attempt: object, timeout: float | None, _what: str) -> bool:
+            waits.append(timeout)
+            stream.counters.confirmed += len(waits) < 3  # twice the broker was only slow
+            if len(waits) < 4:
+                raise TimedOut
+            return True
+
+        async def warn() -> None:
+            warned.append(len(waits))
+
+        monkeypatch.setattr(stream._waiter, "until", until)
+        monkeypatch.setattr(stream, "_warn", warn)
+        assert await stream._until(lambda: bool(waits) or None, None, "")
+        assert (waits, warned) == ([2.0, 2.0, 2.0, None], [3])
 
 
 @both_faces

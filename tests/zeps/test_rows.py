@@ -1,9 +1,12 @@
 """zambezi.zeps.rows: messages of one size as a table, and the mask of those whose keys match."""
 
+from itertools import compress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zambezi.zeps import rows
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.matchers import Matchers
@@ -34,9 +37,19 @@ def test_columns_find_the_same_messages_as_one_key_after_the_other(keys: list[st
 
 @given(st.lists(st.booleans(), max_size=70), st.integers(1, 5))
 def test_picked_rows_are_those_of_the_mask(chosen: list[bool], stride: int) -> None:
-    rows = [bytes((number,)) * stride for number in range(len(chosen))]
-    picked = b"".join([row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen])
-    assert pick_rows(b"".join(rows), stride, bytes(chosen)) == picked
+    every = [bytes((number,)) * stride for number in range(len(chosen))]
+    picked = b"".join([row for row, is_chosen in zip(every, chosen, strict=True) if is_chosen])
+    assert pick_rows(b"".join(every), stride, bytes(chosen)) == picked
+
+
+def test_rows_that_are_chosen_in_many_ways_need_few_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_FORMATS", 2)
+    rows._cuts.cache_clear()
+    octets = bytes(range(250))
+    for number in range(1, 40):
+        mask = bytes([place * number % 7 < 3 for place in range(250)])
+        assert pick_rows(octets, 1, mask) == bytes(compress(octets, mask))
+    assert len(rows._cuts(1)) <= 2
 
 
 def test_long_patterns_and_messages_of_different_sizes_are_tried_by_key() -> None:

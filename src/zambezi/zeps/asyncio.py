@@ -292,15 +292,19 @@ class Stream:
         await self._until(attempt, timeout, f"not all messages of {self.name!r} were confirmed")
 
     async def _until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
-        """Wait for room or for a confirmation. If there is none soon, ask the broker why: its disk can be full."""
-        left, began = timeout, time.monotonic()
-        if timeout is None or timeout > QUIET:
+        """Wait for room or for a confirmation. If nothing is confirmed for a while, ask why: the disk can be full.
+
+        That while can begin at any time: before it, the broker was only slow.
+        """
+        left, began, has_warned = timeout, time.monotonic(), False
+        while not has_warned and (left is None or left > QUIET):
             confirmed = self._engine.counters.confirmed
             try:
                 return await self._waiter.until(attempt, QUIET, what)
             except TimedOut:
                 if confirmed == self._engine.counters.confirmed:
                     await self._warn()
+                    has_warned = True
             left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         try:
             return await self._waiter.until(attempt, left, what)

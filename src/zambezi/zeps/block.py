@@ -38,6 +38,7 @@ from zambezi.zeps.layout import (
 from zambezi.zeps.rows import Rows, find_rows, pick_rows
 from zambezi.zmtp.runs import Run, cut_rows
 
+_FEW: Final = 4  # messages that are checked one by one: a PUBLISH and a PING, of a publisher that flushes each message
 _TABLE: Final = 16  # a table with fewer rows is not worth the check
 _MANY: Final = 4  # if one of so many rows is selected, it is faster to cut all of them,
 _SHORT_ROW: Final = 512  # unless rows have more bytes than this
@@ -199,8 +200,10 @@ class Block:
 def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
     """Return the index of the first frame from `start` on that is not a valid PUBLISH; `len(frames)` if all are."""
     count = len(frames)
-    if count - start == 1:
-        return start + is_valid_publish(frames[start])
+    if count - start <= _FEW:
+        while start < count and is_valid_publish(frames[start]):
+            start += 1
+        return start
     if not start and _are_publishes(frames):
         return count
     # Larger and larger parts are checked at once, and the part that is not valid is halved. So the work grows with the

@@ -1,25 +1,26 @@
 """Messages of one size as the rows of a table: which rows have a key with a prefix, and some rows as one piece.
 
 A mask says which rows are meant: it has a byte for each row, 1 or 0. The columns of a prefix give the mask of all rows
-at once, so no key is cut out. Then `struct` cuts eight rows with one call: for each of the 256 ways to choose from
-eight rows there is a format, which skips the other rows.
+at once, so no key is cut out. Then `struct` cuts 32 rows with one call: for each way to choose from 32 rows there is a
+format, which skips the other rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from struct import Struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from struct import Struct, unpack
 from typing import Final
 
-from zambezi.zeps.layout import DELIVER, DELIVER_KEY
+from zambezi.zeps.layout import DELIVER_KEY
 from zambezi.zmtp.runs import Run, find_run
 
-_GROUP: Final = 8  # rows that are cut with one call
-_STRIDES: Final = 16  # sizes of rows whose formats are kept: about 100 kB each
+_GROUP: Final = 32  # rows that are cut with one call
+_FORMATS: Final = 256  # formats that are kept for rows of one size: about 1 kB each
+_STRIDES: Final = 16  # sizes of rows whose formats are kept
 _ONLY: Final = [bytes(value) + b"\1" + bytes(255 - value) for value in range(256)]  # translates one value to 1
 
-_Cut = Callable[[bytes, int], tuple[bytes, ...]]
+_Cut = Callable[[bytes, int], Sequence[bytes]]
 
 
 class Rows:
@@ -66,7 +67,7 @@ class Rows:
 def find_rows(octets: bytes, count: int) -> Rows | None:
     """Return the `count` messages of a valid block as rows; None if they are few, or differ in size."""
     run = find_run(octets, 0, len(octets)) if octets else None
-    if run is None or run.count != count or run.octets != len(octets) or not run.has(0, DELIVER):
+    if run is None or run.count != count or run.octets != len(octets):
         return None
     length = run.first(DELIVER_KEY - 1, DELIVER_KEY)
     return Rows(run, length[0]) if run.has(DELIVER_KEY - 1, length) else None
@@ -75,16 +76,15 @@ def find_rows(octets: bytes, count: int) -> Rows | None:
 def pick_rows(octets: bytes, stride: int, mask: bytes) -> bytes:
     """Return the rows that a mask has, as one piece; `stride` is the size of a row."""
     whole = len(mask) // _GROUP * _GROUP
-    groups = 0
-    for place in range(_GROUP):
-        groups |= int.from_bytes(mask[place:whole:_GROUP], "little") << place
+    bits = 0
+    for place in range(8):
+        bits |= int.from_bytes(mask[place:whole:8], "little") << place
+    groups = unpack(f"<{whole // _GROUP}I", bits.to_bytes(whole // 8, "little"))
     cuts = _cuts(stride)
     pieces: list[bytes] = []
-    start = 0
-    for group in groups.to_bytes(whole // _GROUP, "little"):
+    for group, start in zip(groups, range(0, whole * stride, _GROUP * stride), strict=True):
         if group:
             pieces += cuts[group](octets, start)
-        start += _GROUP * stride
     for place in range(whole, len(mask)):
         if mask[place]:
             pieces.append(octets[place * stride : (place + 1) * stride])
@@ -92,17 +92,36 @@ def pick_rows(octets: bytes, stride: int, mask: bytes) -> bytes:
 
 
 class _Cuts(dict[int, _Cut]):
-    """The formats for rows of one size, by the bits of the rows that are meant. Each is made when it is first used."""
+    """The formats for rows of one size, by the bits of the rows that are meant. Each is made when it is first used.
+
+    Keys in turn need few formats. Keys in any order would need one for each of 2^32 ways to choose: when there are
+    `_FORMATS`, the rows of other ways are cut eight at a time.
+    """
 
     def __init__(self, stride: int) -> None:
         self._stride = stride
+        self._eights: dict[int, _Cut] = {}
 
     def __missing__(self, group: int) -> _Cut:
-        made = self[group] = Struct("".join([self._field(group, place) for place in range(_GROUP)])).unpack_from
+        if len(self) >= _FORMATS:
+            return partial(self._cut_eights, group)
+        made = self[group] = self._format(group, _GROUP)
         return made
 
-    def _field(self, group: int, place: int) -> str:
-        return f"{self._stride}{'s' if group >> place & 1 else 'x'}"
+    def _cut_eights(self, group: int, octets: bytes, start: int) -> list[bytes]:
+        pieces: list[bytes] = []
+        for eight in group.to_bytes(_GROUP // 8, "little"):
+            if eight:
+                cut = self._eights.get(eight)
+                if cut is None:
+                    cut = self._eights[eight] = self._format(eight, 8)
+                pieces += cut(octets, start)
+            start += 8 * self._stride
+        return pieces
+
+    def _format(self, group: int, rows: int) -> _Cut:
+        fields = [f"{self._stride}{'s' if group >> place & 1 else 'x'}" for place in range(rows)]
+        return Struct("".join(fields)).unpack_from
 
 
 @lru_cache(maxsize=_STRIDES)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.zeps.journal.streams import kill
-from tests.zeps.stage import Client, Stage
+from tests.zeps.stage import Client, Stage, replace_method
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.reports import describe_stream
 from zambezi.zeps.directory import ReaderInfo, read_readers
@@ -133,7 +133,7 @@ def test_acknowledgements_do_not_delay_the_confirmation_of_publishers(
             reader.send(Ack(last))
             return last
 
-        monkeypatch.setattr(journal, "sync", acknowledge_meanwhile)
+        replace_method(monkeypatch, journal, "sync", acknowledge_meanwhile)
         for number in range(1, 4):
             publisher.send(TEN[0], Ping())
             stage.write_back()

@@ -56,6 +56,14 @@ def frame(key: str = "k", body: bytes = b"") -> bytes:
     return Publish(key, body).encode()[0]
 
 
+def test_an_idle_stream_is_small(stage: Stage) -> None:
+    """A broker can have ten thousand streams: the page about operations has the memory of each."""
+    stage.client("prices")
+    stream = stage.stream("prices")
+    assert not hasattr(stream, "__dict__")
+    assert not hasattr(stream.journal, "__dict__")
+
+
 # Blocks
 
 

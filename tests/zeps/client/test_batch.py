@@ -15,7 +15,6 @@ from zambezi.zeps.client.batch import (
     MessageBatch,
     check_deliveries,
     check_delivery_run,
-    check_read,
     lower_bound,
     valid_beginning,
 )
@@ -172,7 +171,7 @@ def test_a_run_of_deliveries_is_checked_before_it_is_cut(first: int, size: int) 
     batch = read_of(frames)
     assert batch.run is not None
     assert check_delivery_run(batch.run) == check_deliveries(frames) == len(frames[0]) - size
-    assert check_read(batch) == (frames, len(frames[0]) - size)
+    assert batch.frames == frames
 
 
 @pytest.mark.parametrize("first", [(1 << 24) - 20, (1 << 32) - 1])
@@ -180,7 +179,7 @@ def test_a_run_whose_sequences_change_in_their_first_bytes_is_checked_by_its_fra
     batch = read_of(deliveries(first))
     assert batch.run is not None
     assert not check_delivery_run(batch.run)
-    assert check_read(batch)[1] == len(deliveries(first)[0]) - 50
+    assert check_deliveries(batch.frames) == len(deliveries(first)[0]) - 50
 
 
 @pytest.mark.parametrize("place", range(22))
@@ -192,7 +191,7 @@ def test_any_byte_that_differs_in_a_run_is_seen_as_in_frames(place: int) -> None
         if body_at := check_delivery_run(read_of(changed).run):  # type: ignore[arg-type]
             assert 12 <= place < 15 or place >= 19  # in the key, or in the body
             assert body_at == check_deliveries(changed)
-        assert check_read(read_of(changed))[1] == check_deliveries(changed)
+        assert read_of(changed).frames == changed
 
 
 def test_a_run_with_gaps_or_repeated_sequences_or_other_messages() -> None:
@@ -201,7 +200,30 @@ def test_a_run_with_gaps_or_repeated_sequences_or_other_messages() -> None:
         batch = read_of(chosen)
         assert batch.run is not None
         assert not check_delivery_run(batch.run)
-        assert check_read(batch)[1] == check_deliveries(chosen)
+        assert batch.frames == chosen
+
+
+@pytest.mark.parametrize(("key", "size"), [("key", 50), ("", 60), ("a key of some length", 2000)])
+def test_a_batch_of_a_run_is_that_of_its_frames_and_cuts_no_frames_for_bodies(key: str, size: int) -> None:
+    frames = [Deliver(7 + number, key, bytes((number,)) * size).encode()[0] for number in range(40)]
+    run = read_of(frames).run
+    assert run is not None
+    body_at = check_delivery_run(run)
+    cut, whole = MessageBatch("s", frames, body_at), MessageBatch("s", [], body_at, run=run)
+    for batch in (cut, whole):
+        assert (batch.first, batch.last, len(batch), batch.octets) == (7, 46, 40, sum(map(len, frames)))
+    assert whole.bodies() == cut.bodies()
+    assert whole.keys() == cut.keys()
+    assert whole.raw_keys() == cut.raw_keys()
+    assert whole.sequences() == cut.sequences()
+    assert whole.times() == cut.times()
+    assert list(whole) == list(cut)
+    assert repr(whole) == repr(cut)
+    assert whole._run is run, "nothing above has cut the frames"
+    assert list(whole[3:5]) == list(cut[3:5])
+    assert whole[-1] == cut[-1]
+    assert whole.frames == frames
+    assert whole.bodies() == cut.bodies()
 
 
 @given(st.lists(st.tuples(KEYS, BODIES), min_size=1, max_size=12), st.integers(0, 11))

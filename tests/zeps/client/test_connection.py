@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,17 @@ async def test_a_client_without_a_broker_warns_once(
             await stream.close(0.1)
     [warning] = warnings_in(caplog)
     assert f"waiting for a broker: this client is not connected to {free}" in warning
+
+
+@in_loop
+async def test_a_broker_that_hangs_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # the kernel accepts, and nobody reads
+        endpoint = f"tcp://127.0.0.1:{hanging.getsockname()[1]}"
+        async with Client.connect(endpoint) as client:
+            asking = asyncio.create_task(client.streams(PATIENCE))
+            wanted = f"not connected to {endpoint}: it accepts connections, but does not answer; does it hang?"
+            await eventually(lambda: [question.state for question in client._questions] == [wanted])
+            asking.cancel()
 
 
 @in_loop

@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zambezi.zeps.client import publisher as publishers
-from zambezi.zeps.client.publisher import PING_OCTETS, PING_SECONDS, PINGS, POST, POSTS, Outgoing, Parcel, Publisher
+from zambezi.zeps.client.publisher import (
+    BOUND,
+    PARCEL,
+    PING_LEAST,
+    PING_OCTETS,
+    PING_SECONDS,
+    PINGS,
+    POST,
+    POSTS,
+    Outgoing,
+    Parcel,
+    Publisher,
+)
 from zambezi.zeps.errors import BrokerError, QueueFull, ZepsError
 from zambezi.zeps.messages import Ping, Publish, Zeps
 from zambezi.zmtp.frames import Batch, Decoder
@@ -194,6 +206,36 @@ def test_it_sends_pings_after_so_many_bytes_and_a_few_at_a_time() -> None:
     wire.answer()
     wire.send()
     assert wire.pings == PINGS, "what came after is asked for when there is room for one more PING"
+
+
+def test_with_a_small_bound_it_sends_more_pings() -> None:
+    small, usual = (Wire(Publisher(ID, bound=bound)) for bound in (8 * PING_LEAST, BOUND))
+    for wire in (small, usual):
+        wire.publisher.publish_many([("k", bytes(1000))] * (2 * PING_LEAST // 1000), 0)
+        wire.send()
+    assert (small.pings, usual.pings) == (1, 0)
+
+
+@pytest.mark.parametrize("sizes", [[1024], [100], [1, 3000, 70_000], [0]])
+def test_messages_of_one_call_fill_parcels_of_the_size_that_the_broker_reads(sizes: list[int]) -> None:
+    publisher = Publisher(ID, bound=1 << 30)
+    wire = Wire(publisher)
+    items = [("k", bytes(size)) for size in sizes * (1000 // len(sizes))]
+    assert publisher.publish_many(items, 0) == len(items)
+    octets = publisher.unconfirmed_bytes
+    sends = wire.send()
+    assert octets / PARCEL <= sends <= 2 * octets / PARCEL + 1
+    assert wire.journal == items
+
+
+def test_many_small_posts_are_parcels_of_about_one_size() -> None:
+    publisher = Publisher(ID)
+    publisher.posting = True
+    assert all(publisher.post("k", bytes(POST)) for _ in range(POSTS))
+    publisher.collect()
+    wire = Wire(publisher)
+    assert wire.send() == 3
+    assert len(wire.journal) == POSTS
 
 
 @pytest.mark.spec("ZEP-15")

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.zeps.faces import QUICK
 from tests.zmtp.waiting import PATIENCE, in_loop
 from zambezi.zeps.asyncio import Client
-from zambezi.zeps.broker import Broker
 from zambezi.zeps.errors import BrokerError
-from zambezi.zeps.messages import Attach, AttachOk, Credit, Deliver, Detach, Invalid, Ping, PingOk, Subscribe, Zeps
+from zambezi.zeps.messages import (
+    EXTENSIONS,
+    Attach,
+    AttachOk,
+    Credit,
+    Deliver,
+    Detach,
+    Invalid,
+    Ping,
+    PingOk,
+    Subscribe,
+    Zeps,
+)
 from zambezi.zmtp.asyncio import Router
 
 
 class Answerer:
     """A broker for questions: a ROUTER that a test speaks through."""
 
-    def __init__(self) -> None:
-        self.router = Router(on_full="block")
+    def __init__(self, extensions: str = "") -> None:
+        self.router = Router(on_full="block", properties={EXTENSIONS: extensions.encode()})
         self.endpoint = self.router.bind("tcp://127.0.0.1:*")
 
     async def asked(self) -> tuple[bytes, Subscribe]:
@@ -73,14 +83,30 @@ async def test_the_answer_of_a_connection_that_broke_does_not_count() -> None:
 
 
 @in_loop
-async def test_an_order_that_takes_long_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_questions_and_orders_that_take_long_are_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("zambezi.zeps.client.questions.QUIET", 0.0)
-    async with Broker(tmp_path) as broker, Client.connect(broker.bind("tcp://127.0.0.1:*")) as client:
-        await client.create("s", timeout=PATIENCE)
-    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning == "the broker still executes 'create', and goes on with it if this client leaves"
+    monkeypatch.setattr("zambezi.zeps.client.connection.QUIET", 3600.0)
+    broker = Answerer(extensions="admin")
+    async with broker.router, Client.connect(broker.endpoint) as client:
+        for asking in (client.streams(PATIENCE), client.create("s", timeout=PATIENCE)):
+            answer = asyncio.create_task(asking)
+            message: Zeps | None = None
+            while not isinstance(message, Attach):
+                who, message = await broker.recv()
+            await broker.say(who, AttachOk())
+            while message != Ping():
+                _, message = await broker.recv()
+            [question] = client._questions
+            assert question._quiet_timer is not None  # it goes on, although the client is attached
+            question._warn()
+            await broker.say(who, PingOk())
+            await answer
+            question._warn()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"waiting for the answer of the broker: this client is attached to '$streams' at {broker.endpoint}",
+        "the broker still executes 'create', and goes on with it if this client leaves",
+    ]
 
 
 @in_loop

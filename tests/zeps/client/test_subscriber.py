@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zeps.client.batch import check_deliveries
+from zambezi.zeps.client.batch import check_deliveries, check_delivery_run
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, Incarnation, PatternError, ZepsError
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Deliver, Subscribe, Zeps
+from zambezi.zmtp.frames import Batch, Decoder, encode_singles
+from zambezi.zmtp.runs import Run
 
 
 def described(first: int = 1, last: int = 100, incarnation: str = "one", owner: str = "") -> StreamInfo:
@@ -25,6 +27,14 @@ def deliver(subscriber: Subscriber, given: list[bytes]) -> None:
     body_at = check_deliveries(given)
     assert body_at is not None
     subscriber.accept_from_broker(given, body_at)
+
+
+def run_of(first: int, count: int = 40) -> tuple[Run, int]:
+    """Return a run of so many messages, and the offset of their bodies."""
+    (batch,) = Decoder(1 << 20, 1 << 20).feed(encode_singles(frames(*range(first, first + count), body=bytes(50))))
+    assert isinstance(batch, Batch)
+    assert batch.run is not None
+    return batch.run, check_delivery_run(batch.run)
 
 
 def said(subscriber: Subscriber) -> list[Zeps]:
@@ -448,3 +458,37 @@ def test_group_and_broker_that_overlap_give_each_message_once(parts: list[tuple[
     assert sequences(subscriber) == list(range(1, last + 1))
     assert subscriber.counters.received == last
     assert subscriber.counters.missed == 0
+
+
+def test_a_run_that_follows_is_accepted_as_it_is() -> None:
+    whole, cut = begun(window=5000), begun(window=5000)
+    for first in (1, 41):
+        run, body_at = run_of(first)
+        assert whole.accept_run(run, body_at)
+        deliver(cut, run.cut())
+    assert whole.position == cut.position == 80
+    assert whole.counters == cut.counters
+    for _ in range(2):
+        one, other = whole.next_batch(), cut.next_batch()
+        assert one is not None
+        assert other is not None
+        assert list(one) == list(other)
+        assert whole.next_credit() == cut.next_credit()
+    assert not whole.readable
+
+
+@pytest.mark.parametrize("first", [1, 10, 12, 100])
+def test_a_run_that_does_not_follow_must_be_cut(first: int) -> None:
+    subscriber = begun(since=10)
+    assert not subscriber.accept_run(*run_of(first))
+    assert subscriber.position == 10
+    assert not subscriber.readable
+
+
+def test_a_run_must_be_cut_if_not_all_of_it_may_be_wanted() -> None:
+    filtered = filtering(10)
+    timed = Subscriber("s", "", 10, times=True)
+    before = Subscriber("s")
+    for subscriber in (begun(since=10, until=20), filtered, timed, before):
+        assert not subscriber.accept_run(*run_of(11))
+        assert not subscriber.readable

@@ -15,7 +15,7 @@ from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.client.subscriber_connection import MOST_MALFORMED
 from zambezi.zeps.errors import BrokerError, Incarnation
-from zambezi.zeps.messages import AttachOk, Deliver, Subscribe, Times
+from zambezi.zeps.messages import Attach, AttachOk, Deliver, Subscribe, Times
 from zambezi.zeps.times import encode_times
 
 
@@ -206,6 +206,17 @@ async def test_times_that_were_not_asked_for_are_ignored() -> None:
         message = await subscription.recv(PATIENCE)
         assert (message.sequence, message.time) == (9, None)
         assert subscription.counters.malformed == 0
+
+
+@in_loop
+async def test_a_server_that_is_no_broker_has_no_damaged_stream() -> None:
+    async with Scripted() as broker, Client.connect(broker.endpoint, backoff=QUICK) as client:
+        subscription = client.stream("$streams/x").subscribe()
+        for _number in range(MOST_MALFORMED + 1):
+            who, _ = await broker.expect(Attach)
+            await broker.say(who, b"rubbish")
+        await broker.attached()
+        assert subscription.counters.malformed == MOST_MALFORMED + 1
 
 
 @in_loop

@@ -98,6 +98,43 @@ def test_small_syncs_in_a_row_need_one_file(tmp_path: Path, disk: Disk) -> None:
         assert journal.synced == journal.last == OFTEN + 7
 
 
+def test_small_syncs_read_no_file(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: int) -> bytes:
+        raise AssertionError("a sync has read a file")
+
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        publish_and_sync(journal, OFTEN + 2)
+        disk.calls.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pread", read)
+            publish_and_sync(journal, 3)
+        assert disk.calls == [AHEAD] * 3
+
+
+def test_messages_that_come_during_a_sync_are_in_the_next_record(tmp_path: Path, disk: Disk) -> None:
+    store = Store(tmp_path)
+    journal = store.open("a")
+    publish_and_sync(journal, OFTEN + 2)
+    real = os.fdatasync
+
+    def publish_meanwhile(descriptor: int) -> None:
+        publish(journal)
+        real(descriptor)
+
+    publish(journal)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fdatasync", publish_meanwhile)
+        assert journal.sync() == OFTEN + 3
+    disk.calls.clear()
+    assert journal.sync() == OFTEN + 4
+    assert disk.calls == [AHEAD]
+    kill(store)
+    disk.lose_power(Random(5))
+    with Store(tmp_path) as store:
+        assert store.open("a").last == OFTEN + 4
+
+
 def test_power_fails_after_small_syncs(tmp_path: Path, disk: Disk) -> None:
     store = Store(tmp_path)
     journal = store.open("a")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.zeps.stage import replace_method
 from zambezi.zeps.errors import JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.extract import messages
@@ -33,7 +34,7 @@ def test_an_import_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch:
             append(*arguments)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patch:
-            patch.setattr(journal, "append", failing)
+            replace_method(patch, journal, "append", failing)
             with pytest.raises(JournalFull):
                 import_messages(journal, MANY, FILE, 5.0)
         half = journal.last

@@ -14,6 +14,7 @@ from tests.zeps.broker_process import BrokerProcess
 from tests.zeps.faces import NOWHERE, QUICK, TCP, bodies, fill
 from tests.zeps.scripted import cut
 from tests.zeps.serving import serving
+from tests.zeps.stage import replace_method
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
@@ -324,7 +325,7 @@ async def test_a_target_with_a_full_disk_is_told_and_waited_for(
         journal = other.engine.find("t")
         assert journal is not None
         with monkeypatch.context() as patch:
-            patch.setattr(journal.journal, "append", full)
+            replace_method(patch, journal.journal, "append", full)
             await source.stream("s").publish_many([("k", bytes(1 << 20))] * 12)
             await eventually_run(mirror, lambda: "does not confirm" in mirror.waits_for)
         await eventually_run(mirror, lambda: mirror.position == 22 and not mirror.waits_for)

@@ -41,9 +41,10 @@ Gear: TypeAlias = Literal["live", "history", "idle"]
 Outgoing: TypeAlias = Framed | Span  # messages for a client, in memory or in the journal
 
 WHOLE: Final = 1 << 20  # bytes of the journal that go out at once, if nothing is filtered
-FILTERED: Final = 5 << 16  # bytes of the journal that are filtered at once: a batch of a quick publisher is less
+# Bytes of the journal that are filtered at once: two batches of a quick publisher are less, or one of long messages.
+FILTERED: Final = 9 << 16
 FEW: Final = 1 << 17  # the same if a message is much work: for some patterns, and if subscriptions begin one by one
-MESSAGES: Final = 4000  # messages that are filtered at once, about
+MESSAGES: Final = 5000  # messages that are filtered at once, about
 SCANS: Final = 2  # how many times the filter may find nothing before other clients get their turn
 
 

@@ -93,7 +93,7 @@ class Readers:
         self._held: dict[str, Reader] = {}
         self._unwritten: dict[str, Reader] = {}  # their position is not in the file yet
         self._scheduled = False
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Waiting] | None = None  # an empty one has 760 bytes, and most streams need none
         self._lowest = (-1, 0)  # the lowest position, and the number of writes when it was found
         self._unread: dict[str, tuple[int, int]] = {}  # by name: a position, and the time of the message after it
         self._is_compacting = False
@@ -274,6 +274,8 @@ class Readers:
         self.flush()
         self._stream.groups.flush()
         write = _NEVER if self._has_unwritten else self._positions.written
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append(_Waiting(write, waiter, action))
         self.confirm()
 
@@ -283,21 +285,20 @@ class Readers:
             return  # an action can lead here again: the loop below goes on with the rest
         self._is_confirming = True
         try:
-            while self._waiting and self._first_write <= self._stream.safe_write:
+            while self._waiting and self._first_write(self._waiting) <= self._stream.safe_write:
                 self._waiting.popleft().action()
         finally:
             self._is_confirming = False
         if self._waiting and not self._has_unwritten:
             self._stream.make_positions_safe()
 
-    @property
-    def _first_write(self) -> int:
-        """The number of the write for which the first one waits."""
-        if self._waiting[0].write == _NEVER and not self._has_unwritten:
+    def _first_write(self, waiting: deque[_Waiting]) -> int:
+        """Return the number of the write for which the first one waits."""
+        if waiting[0].write == _NEVER and not self._has_unwritten:
             # The positions for which these wait are written now. Later ones must not make them wait longer.
             written = self._positions.written
-            self._waiting = deque([one._replace(write=min(one.write, written)) for one in self._waiting])
-        return self._waiting[0].write
+            self._waiting = waiting = deque([one._replace(write=min(one.write, written)) for one in waiting])
+        return waiting[0].write
 
     @property
     def _has_unwritten(self) -> bool:
@@ -311,8 +312,8 @@ class Readers:
 
     def take_waiters(self) -> list[Refusable]:
         """Return those that wait, and forget them: the stream is stopped."""
-        waiting, self._waiting = self._waiting, deque()
-        return [one.waiter for one in waiting]
+        waiting, self._waiting = self._waiting, None
+        return [one.waiter for one in waiting or ()]
 
     def close(self) -> None:
         """Write nothing any more: an operator takes the stream away."""

@@ -51,6 +51,8 @@ class SessionState(Enum):
     PARTING = "parting"
     CLOSED = "closed"
 
+    __hash__ = object.__hash__  # in C: each message is looked up by the state
+
 
 def misplaced(state: SessionState, name: str) -> str:
     """Return the reason of an INVALID to a command that is not allowed in a state."""

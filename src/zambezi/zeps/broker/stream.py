@@ -99,6 +99,50 @@ class Audience:
 class BrokerStream:
     """One stream of the broker."""
 
+    # A broker can have ten thousand idle streams: a dictionary for this many attributes takes a kilobyte more.
+    __slots__ = (
+        "_appended_at",
+        "_audiences",
+        "_barriers",
+        "_blocked",
+        "_call_later",
+        "_call_soon",
+        "_everything",
+        "_handing_out",
+        "_matchers",
+        "_paused",
+        "_pending",
+        "_pending_bytes",
+        "_pending_since",
+        "_pending_size",
+        "_rate_measured",
+        "_scheduled",
+        "_stopped",
+        "_sync",
+        "_table",
+        "_wake",
+        "attached",
+        "clock",
+        "deliveries",
+        "fetch",
+        "future_selections",
+        "groups",
+        "held",
+        "journal",
+        "latency",
+        "multicast",
+        "name",
+        "owner",
+        "published",
+        "publishers",
+        "rate",
+        "readers",
+        "synced_at",
+        "turns",
+        "waiting_cursors",
+        "warm",
+    )
+
     is_shared = False  # whether another broker can take it at any time
     is_settling = False  # whether clients that the broker before had are perhaps on their way to this one
 

@@ -8,7 +8,6 @@ one, and both then want the interpreter.) An eventfd wakes the loop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 from collections import deque
@@ -63,8 +62,10 @@ class SyncThreads:
                 work = queue.get()
 
     def _call_done(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.eventfd_read(self._bell)
+        except BlockingIOError:
+            return
         try:
             while self._done:
                 self._done.popleft()()

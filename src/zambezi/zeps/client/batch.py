@@ -2,7 +2,8 @@
 
 A batch keeps the frames of a read as they are. There is no work per message until the program asks for the messages,
 the keys or the bodies, and then all of them are made at once. Most batches have messages of one size with keys of one
-length: then all bodies are the same slice of their frames.
+length: then all bodies are the same slice of their frames. If such a read is a run, the batch keeps the run, and cuts
+keys and bodies out of it directly: so a body is copied once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from zambezi.zeps.layout import (
     sequence_of,
 )
 from zambezi.zeps.layout import DELIVER_KEY as KEY
-from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.runs import Run
 
 _KEYS_KNOWN: Final = 4096
@@ -101,35 +101,59 @@ class MessageBatch(Sequence[Message]):
     [Message(sequence=5, key='k', body=b'hi', stream='readings', time=None)]
     """
 
-    __slots__ = ("_body_at", "_times", "frames", "stream")
+    __slots__ = ("_body_at", "_frames", "_run", "_times", "stream")
 
-    def __init__(self, stream: str, frames: list[bytes], body_at: int = 0, times: array[int] | None = None) -> None:
+    def __init__(
+        self,
+        stream: str,
+        frames: list[bytes],
+        body_at: int = 0,
+        times: array[int] | None = None,
+        run: Run | None = None,
+    ) -> None:
         """Make a batch of valid DELIVER messages; `body_at` is the result of `check_deliveries` for them.
 
-        `times` are the times of the messages in microseconds since 1970, if they are known.
+        `times` are the times of the messages in microseconds since 1970, if they are known. Instead of frames, a run
+        can be given that `check_delivery_run` has checked.
         """
         self.stream = stream
-        self.frames = frames
+        self._frames = frames
         self._body_at = body_at
         self._times = times
+        self._run = run
+
+    @property
+    def frames(self) -> list[bytes]:
+        """The DELIVER messages."""
+        run = self._run  # another thread may cut it meanwhile
+        if run is not None:
+            self._frames = run.cut()
+            self._run = None
+        return self._frames
 
     @property
     def first(self) -> int:
         """The sequence of the first message."""
-        return sequence_of(self.frames[0])
+        run = self._run
+        return sequence_of(run.first(0, KEY) if run is not None else self._frames[0])
 
     @property
     def last(self) -> int:
         """The sequence of the last message."""
-        return sequence_of(self.frames[-1])
+        run = self._run
+        return self.first + run.count - 1 if run is not None else sequence_of(self._frames[-1])
 
     @property
     def octets(self) -> int:
         """The credit that the messages used, in bytes."""
-        return sum(map(len, self.frames))
+        run = self._run
+        return run.count * run.size if run is not None else sum(map(len, self._frames))
 
     def bodies(self) -> list[bytes]:
         """Return the body of every message."""
+        run = self._run
+        if run is not None:
+            return run.cut(self._body_at)
         if self._body_at:
             return list(map(itemgetter(slice(self._body_at, None)), self.frames))
         return [frame[DELIVER_LEAST + frame[KEY - 1] :] for frame in self.frames]
@@ -140,30 +164,39 @@ class MessageBatch(Sequence[Message]):
 
     def raw_keys(self) -> list[bytes]:
         """Return the key of every message as bytes."""
+        run = self._run
+        if run is not None:
+            return run.cut(KEY, self._body_at - 4)
         if self._body_at:
             return list(map(itemgetter(slice(KEY, self._body_at - 4)), self.frames))
         return list(map(key_of, self.frames))
 
     def sequences(self) -> list[int]:
         """Return the sequence of every message. With a pattern, they have gaps."""
-        return list(sequences_of(self.frames))
+        return list(self._sequences())
+
+    def _sequences(self) -> Sequence[int]:
+        run = self._run
+        return range(self.first, self.first + run.count) if run is not None else sequences_of(self._frames)
 
     def times(self) -> list[datetime | None]:
         """Return the time of every message, in UTC; None for each if the subscription has not asked for times."""
-        return list(self._moments()) if self._times is not None else [None] * len(self.frames)
+        return list(self._moments()) if self._times is not None else [None] * len(self)
 
     def _moments(self) -> Iterable[datetime | None]:
         return map(_moments.__getitem__, self._times) if self._times is not None else repeat(None)
 
     def __len__(self) -> int:
-        return len(self.frames)
+        run = self._run
+        return run.count if run is not None else len(self._frames)
 
     def __iter__(self) -> Iterator[Message]:
-        if len(self.frames) == 1 and self._times is None:  # most batches, if there is little to do
-            key, body = delivered_key_and_body(self.frames[0])
-            return iter((_message((sequence_of(self.frames[0]), _texts[key], body, self.stream, None)),))
+        frames = self._frames
+        if len(frames) == 1 and self._times is None:  # most batches, if there is little to do
+            key, body = delivered_key_and_body(frames[0])
+            return iter((_message((sequence_of(frames[0]), _texts[key], body, self.stream, None)),))
         keys = map(_texts.__getitem__, self.raw_keys())
-        return map(_message, zip(sequences_of(self.frames), keys, self.bodies(), repeat(self.stream), self._moments()))
+        return map(_message, zip(self._sequences(), keys, self.bodies(), repeat(self.stream), self._moments()))
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -177,7 +210,7 @@ class MessageBatch(Sequence[Message]):
         return next(iter(MessageBatch(self.stream, [self.frames[index]], times=time)))
 
     def __repr__(self) -> str:
-        span = f", {self.first} to {self.last}" if self.frames else ""
+        span = f", {self.first} to {self.last}" if len(self) else ""
         return f"<MessageBatch of {len(self)} messages of {self.stream!r}{span}>"
 
 
@@ -238,13 +271,6 @@ def valid_beginning(frames: list[bytes]) -> tuple[list[bytes], int]:
         else:
             wrong = middle
     return frames[:valid], (check_deliveries(frames[:valid]) or 0) if valid else 0
-
-
-def check_read(batch: Batch) -> tuple[list[bytes], int | None]:
-    """Return the frames of a read, and what `check_deliveries` returns for them; a run is checked before it is cut."""
-    body_at = check_delivery_run(batch.run) if batch.run is not None else 0
-    frames = batch.frames
-    return frames, body_at or check_deliveries(frames)
 
 
 def check_delivery_run(run: Run) -> int:

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from zambezi.wire import WireError
-from zambezi.zeps.client.batch import check_read, valid_beginning
+from zambezi.zeps.client.batch import check_deliveries, check_delivery_run, valid_beginning
 from zambezi.zeps.client.finder import Finder, Locate
 from zambezi.zeps.client.publisher import BOUND, LARGEST, OnFull
 from zambezi.zeps.client.subscriber import WINDOW
@@ -50,6 +50,7 @@ from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.runs import Run
 from zambezi.zmtp.security import Null, Security
 from zambezi.zmtp.transport import Transport
 
@@ -61,7 +62,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 DIAL_PATIENCE: Final = 5.0  # seconds that a broker has to confirm the stream, if there is another broker to ask
 LOCATE_INTERVAL: Final = 0.1  # seconds between attempts to find a broker
 DETACH_PATIENCE: Final = 1.0  # seconds that a broker has to close after DETACH
-QUIET: Final = 2.0  # seconds without an attached broker, after which the log has a warning
+QUIET: Final = 2.0  # seconds that a caller waits, after which the log has a warning
 # The publisher bounds its messages by itself, so the queue of the socket is practically unbounded.
 _PASSING: Final = Bound(messages=1 << 30, octets=1 << 40)
 
@@ -188,13 +189,18 @@ class BrokerConnection:
         self._locate_timer = self.reactor.call_at(self.reactor.time() + seconds, self.start)
 
     def _warn_later(self) -> None:
-        """Log a warning if there is no attached broker soon: so a program never waits for it in silence."""
+        """Log a warning if the caller still waits after a while: so no program waits in silence."""
         if self._quiet_timer is None and not self.closing:
             self._quiet_timer = self.reactor.call_at(self.reactor.time() + QUIET, self._warn)
 
     def _warn(self) -> None:
-        if not (self.granted or self._suspended or self.closing):
-            _log.warning("waiting for a broker: this client is %s", self.state)
+        if (delay := self.delay) and not (self._suspended or self.closing):
+            _log.warning("%s", delay)
+
+    @property
+    def delay(self) -> str:
+        """Why the caller has to wait now, as one line; empty if it has not."""
+        return "" if self.granted else f"waiting for a broker: this client is {self.state}"
 
     def _stop_quiet(self) -> None:
         if self._quiet_timer is not None:
@@ -253,6 +259,8 @@ class BrokerConnection:
             return self.suspended_state
         if self._peer is not None:
             return f"connected to {self._endpoint}, which has not confirmed {self.stream!r} yet"
+        if self._dialled is not None and self._dialled.handshaking:
+            return f"not connected to {self._endpoint}: it accepts connections, but does not answer; does it hang?"
         return f"not connected to {self._endpoint or 'a broker'}: {self.problem}"
 
     @property
@@ -305,9 +313,14 @@ class BrokerConnection:
         if batch.ends is not None:
             self.malformed("a message of several frames")
             return
-        frames, body_at = check_read(batch)
-        if body_at is not None:
-            self.messages_received(frames, body_at)
+        run = batch.run
+        if run is not None and (body_at := check_delivery_run(run)):
+            self.run_received(run, body_at)
+            return
+        frames = batch.frames
+        offset = check_deliveries(frames)
+        if offset is not None:
+            self.messages_received(frames, offset)
         else:
             self._receive_mixed(frames)
 
@@ -340,7 +353,8 @@ class BrokerConnection:
                 self.granted = True
                 self._finder.succeed()
                 self._stop_patience()
-                self._stop_quiet()
+                if not self.delay:
+                    self._stop_quiet()
                 self.stream_granted()
                 self.on_change()
         elif isinstance(message, Invalid) and message.reason.startswith(Moved.PREFIX):
@@ -445,6 +459,10 @@ class BrokerConnection:
     def detach_received(self) -> None:
         """Handle DETACH."""
         self.answer_detach()
+
+    def run_received(self, run: Run, body_at: int) -> None:
+        """Handle a run of valid DELIVER messages whose sequences follow each other."""
+        self.messages_received(run.cut(), body_at)
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         """Handle valid DELIVER messages; `body_at` is the result of `batch.check_deliveries`."""

@@ -44,9 +44,11 @@ BOUND: Final = 16 << 20  # bytes that may be unconfirmed
 LARGEST: Final = 16 << 20  # bytes of a message: the default limit of brokers
 POSTS: Final = 512  # messages that `post` accepts without a check of the bound
 POST: Final = 1024  # bytes of such a message, at most
-PARCEL: Final = 64 << 10  # bytes of a parcel
+PARCEL: Final = 256 << 10  # bytes of a parcel: as many as the broker reads at once
+MANY: Final = 4096  # messages of a parcel that `publish_many` makes
 MERGED: Final = 4 << 10  # bytes up to which single messages are merged into one parcel
-PING_OCTETS: Final = 256 << 10  # bytes after which a PING is sent
+PING_OCTETS: Final = 2 << 20  # bytes after which a PING is sent
+PING_LEAST: Final = 256 << 10  # the same with a small bound
 PING_SECONDS: Final = 0.05  # seconds after which a PING is sent for fewer bytes
 PINGS: Final = 4  # PINGs that may be unanswered
 PREFIXES: Final = 16_384  # prefixes that are cached
@@ -178,6 +180,7 @@ class Publisher:
         "_last_parcel",
         "_on_full",
         "_parcel_size",
+        "_ping_bytes",
         "_pinged_parcel",
         "_refusal",
         "_refusals_raised",
@@ -211,6 +214,7 @@ class Publisher:
         self._bound = bound
         self._on_full = on_full
         self._parcel_size = max(1, min(PARCEL, bound // 8))
+        self._ping_bytes = min(PING_OCTETS, max(PING_LEAST, bound // 8))
         self._last_parcel = 0  # the number of the newest parcel
         self._waiting: deque[Parcel] = deque()  # not sent yet
         self._sent: deque[Parcel] = deque()  # sent, not confirmed yet
@@ -262,13 +266,15 @@ class Publisher:
         """Add messages from `start` on; return the index of the first one that must wait for room."""
         self.collect()
         while start < len(items):
-            part = items[start : start + POSTS]
+            key, body = items[start]
+            guess = self._parcel_size // (len(self.prefixes[key][len(body)]) + len(body))
+            part = items[start : start + max(1, min(guess, MANY))]
             while True:
-                pieces = self._pieces_of(part)
-                size = sum(map(len, pieces))
-                if len(part) == 1 or self.unconfirmed_bytes + size <= self._bound:
+                pieces, size = self._pieces_of(part)
+                limit = max(1, min(self._parcel_size, self._bound - self.unconfirmed_bytes))
+                if len(part) == 1 or size <= limit:
                     break
-                part = part[: len(part) // 2]
+                part = part[: max(1, len(part) * limit // size)]
             try:
                 if not self._make_room(size, wait):
                     break
@@ -278,16 +284,20 @@ class Publisher:
             start += len(part)
         return start
 
-    def _pieces_of(self, items: Sequence[tuple[Key, bytes]]) -> list[bytes]:
+    def _pieces_of(self, items: Sequence[tuple[Key, bytes]]) -> tuple[list[bytes], int]:
+        """Return messages as pieces, and the bytes of all of them."""
         keys, bodies = zip(*items, strict=True)
-        prefixes = self.prefixes
-        pieces: list[bytes] = [b""] * (2 * len(bodies))
-        if keys.count(keys[0]) == len(keys):
-            pieces[0::2] = map(prefixes[keys[0]].__getitem__, map(len, bodies))
-        else:
-            pieces[0::2] = [prefixes[key][len(body)] for key, body in items]
+        lengths = list(map(len, bodies))
+        count, key, length = len(lengths), keys[0], lengths[0]
+        pieces: list[bytes] = [b""] * (2 * count)
         pieces[1::2] = bodies
-        return pieces
+        if keys.count(key) == count and lengths.count(length) == count:  # most calls
+            prefix = self.prefixes[key][length]
+            pieces[0::2] = [prefix] * count
+            return pieces, count * (len(prefix) + length)
+        prefixes = self.prefixes
+        pieces[0::2] = made = [prefixes[key][length] for key, length in zip(keys, lengths, strict=True)]
+        return pieces, sum(map(len, made)) + sum(lengths)
 
     def _make_room(self, size: int, wait: bool) -> bool:
         if self.unconfirmed_bytes + size <= self._bound or not self.unconfirmed_bytes:
@@ -328,10 +338,11 @@ class Publisher:
     def _make_parcels(self, pieces: list[bytes], size: int) -> None:
         count = len(pieces) // 2
         if size > self._parcel_size and count > 1:
-            half = count // 2 * 2
-            octets = sum(map(len, pieces[:half]))
-            self._make_parcels(pieces[:half], octets)
-            self._make_parcels(pieces[half:], size - octets)
+            parts = -(-size // self._parcel_size)
+            share = -(-count // parts) * 2
+            for start in range(0, len(pieces), share):
+                part = pieces[start : start + share]
+                self._make_parcels(part, sum(map(len, part)))
             return
         self.unconfirmed_bytes += size
         self.counters.published += count
@@ -369,7 +380,7 @@ class Publisher:
             return False
         if self._pinged_parcel < self._wanted_parcel <= reached:
             return True
-        if self._unpinged_bytes + octets >= PING_OCTETS:
+        if self._unpinged_bytes + octets >= self._ping_bytes:
             return len(self._barriers) < PINGS
         return (
             not self._barriers

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.client.batch import Message, MessageBatch
-from zambezi.zeps.client.connection import QUIET, BrokerConnection, ClientOptions
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
 from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.publisher import Key, encode_key
 from zambezi.zeps.client.subscriber import WINDOW
@@ -20,7 +19,6 @@ from zambezi.zeps.messages import ADMIN, BROKERS, Credit, Ping, Publish, Subscri
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 
-_log: Final = logging.getLogger("zambezi.zeps")
 _PING: Final = Ping().encode()[0]
 
 
@@ -49,6 +47,12 @@ class Question(BrokerConnection):
     def bodies(self) -> list[bytes]:
         """The bodies of all messages."""
         return [body for batch in self.batches for body in batch.bodies()]
+
+    @property
+    def delay(self) -> str:
+        if self.done or not self.granted:
+            return super().delay
+        return f"waiting for the answer of the broker: this client is {self.state}"
 
     def stream_granted(self) -> None:
         for message in self._requests:
@@ -93,6 +97,10 @@ class Probe(Question):
     ) -> None:
         super().__init__(reactor, options, locate, stream, on_answer)
         self._requests = [*Subscribe("", time).encode(), *Credit(1).encode()]
+
+    @property
+    def delay(self) -> str:
+        return "" if self.granted else super().delay  # the message may be yet to come
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         super().messages_received(frames, body_at)
@@ -152,15 +160,16 @@ class Order(AdminQuestion):
         self._requests = [*Publish(order, json.dumps(content).encode()).encode(), _PING]
         self._is_given = False
 
+    @property
+    def delay(self) -> str:
+        """Why the operator has to wait: for example for an object store that is full."""
+        if self.done or not self._is_given:
+            return super().delay
+        return f"the broker still executes {self._order!r}, and goes on with it if this client leaves"
+
     def stream_granted(self) -> None:
         self._is_given = True
         super().stream_granted()
-        self._quiet_timer = self.reactor.call_at(self.reactor.time() + QUIET, self._warn_of_delay)
-
-    def _warn_of_delay(self) -> None:
-        """Log a warning: so an operator does not wait in silence, for example for an object store that is full."""
-        if self._is_given and not self.done:
-            _log.warning("the broker still executes %r, and goes on with it if this client leaves", self._order)
 
     def moving(self) -> None:
         self._is_given = False

@@ -29,11 +29,13 @@ from zambezi.zeps.client.batch import MessageBatch, lower_bound, sequences_of
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
 from zambezi.zeps.filters import Filter
+from zambezi.zeps.layout import DELIVER_KEY as KEY
 from zambezi.zeps.layout import key_of, sequence_of
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Subscribe, Times
 from zambezi.zeps.multicast.reception import ReceptionCounters
 from zambezi.zeps.times import TimeTable
+from zambezi.zmtp.runs import Run
 
 WINDOW: Final = 4 << 20
 ASK_FOR_TIMES: Final = Times(b"").encode()[0]
@@ -251,6 +253,25 @@ class Subscriber:
         octets = sum(map(len, frames))
         self._unused_credit -= octets
         self._accept(frames, body_at, octets)
+
+    def accept_run(self, run: Run, body_at: int) -> bool:
+        """Accept a run of the broker as it is; return False if it must be cut, because not all of it may be wanted.
+
+        `body_at` is the result of `check_delivery_run`, so the sequences of the run follow each other.
+        """
+        position = self.position
+        if position is None or sequence_of(run.first(0, KEY)) != position + 1:
+            return False
+        if self.ended or self.until is not None or self._filter is not None or self.wants_times:
+            return False
+        octets = run.count * run.size
+        self._begun = True
+        self.position = position + run.count
+        self.counters.received += run.count
+        self._unused_credit -= octets
+        self._unread += octets
+        self._batches.append((MessageBatch(self._stream, [], body_at, run=run), octets))
+        return True
 
     def accept_from_group(self, frames: list[bytes], body_at: int) -> None:
         """Accept DELIVER messages of the group, which follow directly after the position."""

@@ -37,6 +37,7 @@ from zambezi.zeps.messages import TIME, TIMES
 from zambezi.zeps.multicast.group_subscription import GroupSubscription, MulticastOptions
 from zambezi.zeps.multicast.reception import Phase
 from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.runs import Run
 
 LONGEST: Final = 255  # bytes of a pattern
 POLL: Final = 0.5  # seconds between questions whether the stream has reached the end of the subscription
@@ -246,6 +247,12 @@ class SubscriberConnection(BrokerConnection):
 
     # Messages
 
+    def run_received(self, run: Run, body_at: int) -> None:
+        if self._multicast is None and self.engine.accept_run(run, body_at):
+            self.on_change()
+        else:
+            super().run_received(run, body_at)
+
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         engine = self.engine
         if engine.wants_times and engine.lacks_time_of(frames[0]):
@@ -358,6 +365,8 @@ class SubscriberConnection(BrokerConnection):
         """Connect again; but fail if that has not helped: then it is not the connection that damages the messages."""
         engine = self.engine
         engine.counters.malformed += 1
+        if not self.granted:
+            return  # it is no broker, or none of these messages is of the stream
         self._malformed = [at for at in self._malformed if at == engine.position] + [engine.position]
         if len(self._malformed) == MOST_MALFORMED:
             engine.fail_damaged()

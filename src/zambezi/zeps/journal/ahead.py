@@ -1,10 +1,13 @@
 """The file `ahead`: small appends reach the disk by one write to one file, before the files of their segment do.
 
 A publisher that flushes each message waits for the disk each time. A segment has up to three files, and all of them
-grow, so a sync of them also makes the file system commit their sizes. Instead, `Ahead` copies the bytes that were
+grow, so a sync of them also makes the file system commit their sizes. Instead, `Ahead` writes the bytes that were
 appended since the last sync into one file, which has its full size from the beginning, and syncs only this file. The
 files of the segment are synced when `ahead` is full, when many bytes were appended at once, when the stream is quiet,
 and at the end. A stream gets the file when it has had some small syncs in a row.
+
+The journal keeps the appended bytes in memory until then (`keep`), so the thread that syncs reads no file. Each system
+call would give the interpreter to the event loop, and wait to get it back.
 
 A record says to which places of which segment its bytes belong. If the system went down, recovery writes them there
 (`replay`). These rules make that safe:
@@ -23,7 +26,7 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 from zlib import crc32
 
@@ -58,13 +61,15 @@ class Extent(NamedTuple):
         return cls(segment, segment.size, segment.entries * SIZE, segment.count_bytes)
 
 
+Appended: TypeAlias = tuple[bytes, bytes, bytes]  # to the log, the index and the counts
+
 _made: Final[WeakSet[Ahead]] = WeakSet()
 
 
 class Ahead:
     """The file `ahead` of a stream that is open for writing. One thread at a time uses it."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_directory", "_place", "_run", "_small", "_synced")
+    __slots__ = ("__weakref__", "_descriptor", "_directory", "_octets", "_place", "_run", "_small", "_synced", "kept")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -73,13 +78,33 @@ class Ahead:
         self._run = b""
         self._place = 0  # where the next record goes
         self._synced: Extent | None = None  # what the disk has, by the segment's files or by records
+        self.kept: list[Appended] | None = None  # since the last `take`; None: they are not kept
+        self._octets = 0  # of these
 
     @property
     def is_needed(self) -> bool:
         """Whether the disk has some bytes only in this file."""
         return self._place > 0
 
-    def write(self, files: Files, extent: Extent) -> bool:
+    def keep(self, appended: Appended) -> None:
+        """Keep bytes that were appended for the next record, unless they are too many. The journal has its lock."""
+        if self.kept is not None:
+            self._octets += sum(map(len, appended))
+            if self._octets <= MOST:
+                self.kept.append(appended)
+            else:
+                self.kept = None
+
+    def take(self) -> list[Appended] | None:
+        """Return the bytes that were kept, and keep those that follow if a record may need them.
+
+        The journal has its lock: the bytes end at the extent that it will pass to `write`.
+        """
+        taken, self.kept = self.kept, [] if self._small >= OFTEN - 1 else None
+        self._octets = 0
+        return taken
+
+    def write(self, files: Files, extent: Extent, appended: list[Appended] | None) -> bool:
         """Sync the bytes that were appended since the last sync, up to an extent. Blocks.
 
         Return False if it does nothing, because the caller must sync the files of the segment.
@@ -97,16 +122,16 @@ class Ahead:
             self._small = 0
             return False
         self._small += 1
-        if self._small <= OFTEN or self._place + size > ROOM:
+        if self._small <= OFTEN or self._place + size > ROOM or not appended:
             return False
         if self._descriptor is None and not self._make():
             return False
         head = _HEAD.pack(_MAGIC, self._run, extent.segment.first, extent.segment.revision, *before[1:], *lengths)
-        octets = [head, files.read_log(before.log_end, lengths[0]), os.pread(files.index, lengths[1], before.index_end)]
-        if lengths[2]:
-            octets.append(os.pread(files.counts, lengths[2], before.counts_end))
-        record = b"".join(octets)
-        if len(record) + _CRC.size != size or not self._write_record(record + _CRC.pack(crc32(record))):
+        log, index, counts = map(b"".join, zip(*appended, strict=True))
+        if len(counts) < lengths[2]:  # the head of the file: see `note_sync`
+            counts = os.pread(files.counts, lengths[2] - len(counts), before.counts_end) + counts
+        record = b"".join((head, log, index, counts))
+        if (len(log), len(index), len(counts)) != lengths or not self._write_record(record + _CRC.pack(crc32(record))):
             return False
         self._place += size
         self._synced = extent
@@ -118,7 +143,8 @@ class Ahead:
         if descriptor is None or not os.fstat(descriptor).st_nlink:  # nobody would find a record in a removed file
             return False
         try:
-            write_all(descriptor, record, self._place)
+            if os.pwrite(descriptor, record, self._place) < len(record):
+                return False
         except OSError:
             return False
         os.fdatasync(descriptor)

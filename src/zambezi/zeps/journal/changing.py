@@ -35,6 +35,13 @@ _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class ChangingJournal(JournalReading):
     """The part of a journal that changes the list of its segments."""
 
+    __slots__ = (
+        "_is_abandoned",
+        "_revision",
+        "_trimming",
+        "_unsynced",
+    )
+
     counts: Counts  # how many messages of each publisher the stream has
 
     def __init__(self, directory: Path, policy: Policy, file_cache: FileCache, *, write: bool) -> None:

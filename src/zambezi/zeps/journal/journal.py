@@ -37,7 +37,7 @@ from zambezi.zeps.about import about
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, OutOfRange
 from zambezi.zeps.journal import identity as identities
-from zambezi.zeps.journal.ahead import Ahead, Extent
+from zambezi.zeps.journal.ahead import Ahead, Appended, Extent
 from zambezi.zeps.journal.changing import ChangingJournal
 from zambezi.zeps.journal.counts import RECORD, Count, Counts
 from zambezi.zeps.journal.counts import pack as pack_count
@@ -60,6 +60,25 @@ _MICRO: Final = 1_000_000
 
 class Journal(ChangingJournal):
     """The journal of a stream, opened by `Store.open`. One thread calls `append`; others call `sync` and `wake`."""
+
+    __slots__ = (
+        "_ahead",
+        "_compacted",
+        "_count_writes",
+        "_counted_from",
+        "_idle",
+        "_is_counted",
+        "_is_marked",
+        "_marked",
+        "_names_unsynced",
+        "_syncing",
+        "_wants_counts",
+        "counts",
+        "may_block",
+        "positions",
+        "settings",
+        "synced",
+    )
 
     synced: int  # the last sequence that the disk is known to have
     positions: Positions  # how far named readers have come; a journal that is only read has none
@@ -151,7 +170,8 @@ class Journal(ChangingJournal):
                 files = self._file_cache.files(segment, os.O_RDWR)
                 index = pack_entries(block, segment.size, time, self.policy.batch, len(counts), segment.removed)
                 records = [pack_count(count, first, block.last, int(now)) for count in counts] if counts else []
-                segment.write(files, octets, index, b"".join(records))
+                appended = octets, index, b"".join(records)
+                segment.write(files, *appended)
             except PartialWrite as error:
                 self._stop(str(error))
                 raise self._unwritable_error() from error
@@ -160,6 +180,8 @@ class Journal(ChangingJournal):
             segment.note_append(block.last, length, time, len(index) // SIZE, len(records) * RECORD)
             if records:
                 self.counts.note(records)
+            if self._ahead.kept is not None:
+                self._ahead.keep(appended)
             if first == self.first:
                 self.first_time = time
             self.last_time = time
@@ -173,7 +195,8 @@ class Journal(ChangingJournal):
             records = [pack_count(count, self.last + 1, self.last, int(now)) for count in counts]
             try:
                 files = self._file_cache.files(segment, os.O_RDWR)
-                segment.write(files, b"", b"", b"".join(records))
+                appended = b"", b"", b"".join(records)
+                segment.write(files, *appended)
             except PartialWrite as error:
                 self._stop(str(error))
                 raise self._unwritable_error() from error
@@ -182,6 +205,7 @@ class Journal(ChangingJournal):
             segment.count_bytes += len(records) * RECORD
             segment.epoch_bytes += len(records) * RECORD
             self.counts.note(records)
+            self._ahead.keep(appended)
             self._idle = 0
             # The disk does not have all that belongs to the last message, whatever a sync is doing now.
             self.synced = min(self.synced, self.last - 1)
@@ -218,8 +242,11 @@ class Journal(ChangingJournal):
         """
         with self._syncing:
             last = self._sync(each)
-            self._replace_epochs()
-            self._sync_positions()
+            active = self._active
+            if active is not None and active.has_many_epochs:
+                self._replace_epochs()
+            if self.positions.written > self.positions.synced:
+                self._sync_positions()
             return last
 
     def _sync_positions(self) -> None:
@@ -264,6 +291,7 @@ class Journal(ChangingJournal):
             last = self.last
             active = self._active
             extent = Extent.of(active)
+            appended = self._ahead.take()
             segments = list(self._unsynced.values())
             names = self._names_unsynced
             self._names_unsynced = False
@@ -272,7 +300,7 @@ class Journal(ChangingJournal):
             if last == self.synced and not names:
                 if self._idle >= _QUIET or active.has_many_epochs:
                     self._leave_ahead(each)
-            elif not (segments == [active] and not names and self._write_ahead(extent)):
+            elif not (segments == [active] and not names and self._write_ahead(extent, appended)):
                 self._sync_files(segments, names, each)
                 self._ahead.note_sync(extent)
         except OSError as error:
@@ -315,12 +343,12 @@ class Journal(ChangingJournal):
                 identities.advance_mark(self.directory, last)
                 self._marked = last
 
-    def _write_ahead(self, extent: Extent) -> bool:
+    def _write_ahead(self, extent: Extent, appended: list[Appended] | None) -> bool:
         """Sync the end of a segment by the file `ahead`; return False if its own files must be synced."""
         segment = extent.segment
         if self.policy.sync != "always" or self.is_cache or segment.has_many_epochs:
             return False
-        return self._ahead.write(self._files_of(segment), extent)
+        return self._ahead.write(self._files_of(segment), extent, appended)
 
     def _leave_ahead(self, each: Each = map) -> None:
         """Sync the files of segments whose end is only in the file `ahead`, and remove it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -34,6 +34,39 @@ T = TypeVar("T")
 
 class JournalReading:
     """The part of a journal that reads. `Journal` adds the part that writes."""
+
+    # A broker can have ten thousand idle streams: a dictionary for this many attributes takes a kilobyte more.
+    __slots__ = (
+        "_active",
+        "_befores",
+        "_cuts",
+        "_file_cache",
+        "_identity",
+        "_is_open",
+        "_lock",
+        "_path",
+        "_read_indexes",
+        "_read_times",
+        "_write",
+        "backing",
+        "copied",
+        "directory",
+        "failed",
+        "first",
+        "first_time",
+        "gaps",
+        "generation",
+        "incarnation",
+        "is_cache",
+        "last",
+        "last_time",
+        "name",
+        "octets",
+        "policy",
+        "problems",
+        "removed",
+        "segments",
+    )
 
     name: str
     incarnation: UUID
@@ -64,8 +97,9 @@ class JournalReading:
         self.copied: int | None = None  # the last sequence that an object store has a copy of; None if it has none
         self.is_cache = identities.is_cached(directory)  # whether an object store has all messages, and more of them
         self.backing: Backing | None = None  # that store; None in a process that only reads the files
-        self._read_times: deque[tuple[int, int, list[tuple[int, int]]]] = deque(maxlen=_READ_TIMES)
-        self._read_indexes: deque[Sequence[IndexEntry]] = deque(maxlen=_READ_INDEXES)  # of objects in the store
+        # Of objects in the store. These are short, and empty in most streams: an empty deque has 760 bytes.
+        self._read_times: list[tuple[int, int, list[tuple[int, int]]]] = []
+        self._read_indexes: list[Sequence[IndexEntry]] = []
         self._befores: OrderedDict[int, int] = OrderedDict()  # what `before` has found in the store
         self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
         self.gaps: list[str] = []  # messages that damage has removed: readers go on after them
@@ -187,6 +221,7 @@ class JournalReading:
     def remember_times(self, first: int, last: int, times: list[tuple[int, int]]) -> None:
         """Remember the times of messages of a cache that were read and wait in memory: they may be evicted."""
         self._read_times.append((first, last, times))
+        del self._read_times[:-_READ_TIMES]
 
     def remembered_time(self, sequence: int) -> int:
         """Return the time of a message that was read a while ago; 0 if that is too long ago."""
@@ -280,7 +315,7 @@ class JournalReading:
     def _stored_page(self, sequence: int, limit: int) -> bytes:
         """Return index entries of messages that only the store has; raise `Absent` if its index was not read yet."""
         with self._lock:
-            read = list(self._read_indexes)
+            read = self._read_indexes
         for entries in read:
             if entries[0].first <= sequence <= entries[-1].last:
                 number = bisect_right(entries, sequence, key=attrgetter("first")) - 1
@@ -292,7 +327,7 @@ class JournalReading:
         def load() -> None:
             entries = backing.entries(sequence)
             with self._lock:
-                self._read_indexes.append(entries)
+                self._read_indexes = [*self._read_indexes, entries][-_READ_INDEXES:]
 
         raise Absent(
             f"stream {self.name!a}: the index of sequence {sequence} is in the object store, and not on this disk",
