@@ -152,8 +152,10 @@ def test_only_nodes_of_the_collective_answer(
 ) -> None:
     _, endpoint = middleware
     with nodes(endpoint, "n1", more=("--collective", "other", "--seconds", "60")):
-        assert cli.main(["fleet", "ping", "--connect", endpoint, "--timeout", "3"]) == 0
-        assert capsys.readouterr().out == ""
+        assert cli.main(["fleet", "ping", "--connect", endpoint, "--timeout", "3"]) == 1
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.endswith("zambezi: no node of zambezi answered within 3 s; zambezi fleet agent runs one\n")
         command = ["fleet", "ping", "--connect", endpoint, "--collective", "other", "--json", "--timeout", "4"]
         assert cli.main(command) == 0
         assert list(json.loads(capsys.readouterr().out)["replies"]) == ["n1"]
@@ -175,6 +177,29 @@ def test_without_a_middleware(command: list[str], capsys: pytest.CaptureFixture[
     assert error.startswith("zambezi: ")
     assert "no session with the middleware at" in error
     assert error.count("\n") == 1
+
+
+def test_an_agent_without_a_middleware_waits_as_other_commands_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zambezi.mcollective.connector.QUIET", 0.0)
+    with Middleware() as ours:
+        endpoint = ours.bind("tcp://127.0.0.1:*")
+    assert cli.main(["fleet", "agent", "--connect", endpoint, "--seconds", "0.2"]) == 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"zambezi: warning: waiting for a session: there is no session with the middleware at {endpoint}"
+    )
+
+
+def test_nodes_that_do_not_answer_and_topics_that_are_not_there_are_lines(
+    middleware: tuple[Middleware, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, endpoint = middleware
+    assert cli.main(["fleet", "ping", "--connect", endpoint, "--node", "n1", "--timeout", "3"]) == 1
+    assert capsys.readouterr().out == "n1\tsilent\tno answer in time\n"
+    assert cli.main(["topics", "--connect", endpoint]) == 0
+    assert capsys.readouterr().err == "zambezi: no client subscribes to a topic\n"
 
 
 def test_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

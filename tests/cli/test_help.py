@@ -65,3 +65,17 @@ def test_a_number_of_messages_is_at_least_one(number: str, capsys: pytest.Captur
     for command in ("sub", "journal dump"):
         assert cli.main([*command.split(), "stream", f"--count={number}"]) == 2
         assert "write 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pub readings --timeout 3 k b",
+        "pub readings k --timeout 3 b",
+        "pub --timeout 3 readings k b",
+        "pub --timeout 3 readings -- k b",
+    ],
+)
+def test_options_may_stand_between_arguments(words: str) -> None:
+    found = cli.command_parser(["pub"]).parse_args(words.split())
+    assert (found.stream, found.key, found.body, found.timeout) == ("readings", "k", "b", 3.0)

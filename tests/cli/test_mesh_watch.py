@@ -51,3 +51,11 @@ def test_each_change_is_a_line_of_json(capsys: pytest.CaptureFixture[str], monke
     output, errors = capsys.readouterr()
     assert [json.loads(line)["name"] for line in output.splitlines()] == ["\x1b[2J"] * 2
     assert errors.startswith("watching as eye at tcp://127.0.0.1:")
+
+
+def test_a_watch_that_sees_nobody_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.cli.node.QUIET", 0.0)
+    options = ["--interface", "lo", "--beacon-port", str(free_port()), "--seed", "tcp://127.0.0.1:9"]
+    assert cli.main(["mesh", "watch", "--seconds", "0.1", *options]) == 0
+    why = "the mesh has no other peers; tcp://127.0.0.1:9 did not answer as a node"
+    assert capsys.readouterr().err == f"zambezi: warning: no peer was found yet; {why}\n"

@@ -167,9 +167,18 @@ def test_a_chat_does_not_wait_long_for_an_endpoint_that_refuses() -> None:
             ann.see(rf"\* {endpoint}: connection refused; retrying until it works")
             ann.say("hello?")
             started = time.monotonic()
-            assert ann.hang_up() == (0, "")
+            missing = f"zambezi: nobody was reached at {endpoint}: no line was sent there\n"
+            assert ann.hang_up() == (1, missing)
             assert time.monotonic() - started < PATIENCE / 2
-            ann.see(r"\* no goodbye from peer \d+: .*")
+            assert not [line for line in ann.lines if "goodbye" in line]
+
+
+def test_a_chat_names_an_endpoint_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # the kernel accepts, and nobody reads
+        endpoint = f"tcp://127.0.0.1:{deaf.getsockname()[1]}"
+        with Terminal("--connect", endpoint) as ann:
+            ann.see(rf"\* {endpoint} does not answer yet; waiting until it does")
+            assert ann.hang_up()[0] == 1
 
 
 def test_a_chat_does_not_wait_long_for_a_peer_that_sends_no_goodbye() -> None:

@@ -52,7 +52,9 @@ def test_the_reply_is_printed(
     assert capsysbinary.readouterr().out == b"FROM A FILE"
 
 
-def test_a_request_without_a_reply_is_told_in_one_line(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_without_a_reply_is_told_in_one_line(
+    endpoint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = ["--endpoint", endpoint]
     assert cli.main(["request", "words", "down", "hello", *at]) == 1
     told = "zambezi: no server of 'words' answers requests with the key 'down'\n"
@@ -61,5 +63,8 @@ def test_a_request_without_a_reply_is_told_in_one_line(endpoint: str, capsys: py
     assert capsys.readouterr().err == "zambezi: there is nothing to say\n"
     assert cli.main(["request", "words", "up", "never", "--timeout", "0.01", *at]) == 1
     assert "no reply to 'up' came within 0.01 s" in capsys.readouterr().err
+    monkeypatch.setattr("zambezi.cli.notices.QUIET", 0.0)
+    assert cli.main(["request", "words", "up", "never", "--timeout", "0.2", *at]) == 1
+    assert "zambezi: warning: waiting for a reply of words, for up to 0.2 s" in capsys.readouterr().err
     assert cli.main(["request", "words", "up", "x", "--file", "y", *at]) == 1
     assert "either BODY or --file" in capsys.readouterr().err

@@ -5,12 +5,14 @@ It covers `pub`, `sub`, `stream`, `stream_tables`, `quantity`, and the options i
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,7 +20,10 @@ from zambezi import cli
 from zambezi.cli.pub import paced
 from zambezi.cli.quantity import start
 from zambezi.cli.stream_tables import size, stream_table
+from zambezi.cli.sub import _batches
 from zambezi.zeps.directory import StreamInfo
+from zambezi.zeps.errors import TimedOut
+from zambezi.zeps.sync import Subscription
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 PATIENCE = 60
@@ -126,6 +131,47 @@ def test_with_curve_only_allowed_clients_can_connect(tmp_path: Path, capsys: pyt
     assert server.stop()[0] == 0
 
 
+def test_a_secret_key_is_not_taken_as_the_key_of_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    public, secret = write_pair(tmp_path, "server", KeyPair.generate())
+    error = fails(capsys, "pub", "s", "k", "x", "--endpoint", "tcp://127.0.0.1:1", "--server-key", str(secret))
+    assert error == f"zambezi: {secret}: holds a secret key, which must stay with its owner; use {public}\n"
+
+
+def test_a_list_that_is_watched_goes_on(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal, each list is printed below the last one."""
+    at = ("--endpoint", served.endpoint)
+    run(capsys, "pub", "prices", "k", "1", *at)
+    for form in ((), ("--json",)):
+        command = [sys.executable, "-m", "zambezi", "stream", "list", "--watch", "--interval", "10ms", *form, *at]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            lists = (line for line in watching.stdout if "prices" in line)
+            next(lists)
+            next(lists)
+            watching.stdout.close()  # as `head` does
+            assert watching.wait(PATIENCE) == 141
+            assert watching.stderr is not None
+            assert watching.stderr.read() == ""
+
+
+def test_the_status_tells_if_the_reader_has_closed_the_pipe_before_all_was_written(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("--endpoint", served.endpoint)
+    run(capsys, "pub", "prices", "k", "1", *at)
+    for words in (["list"], ["list", "--json"], ["info", "prices"], ["last", "prices", "k"], ["--help"]):
+        for is_closed, status in ((True, 141), (False, 0)):
+            reading, writing = os.pipe()
+            if is_closed:
+                os.close(reading)
+            command = [sys.executable, "-u", "-m", "zambezi", "stream", *words, *(() if words == ["--help"] else at)]
+            done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=PATIENCE)
+            os.close(writing)
+            if not is_closed:
+                os.close(reading)  # after all of it was written into the pipe
+            assert (done.returncode, done.stderr) == (status, b"")
+
+
 def test_a_publisher_with_a_name_skips_the_lines_that_it_has_published(
     served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +235,22 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert told in error
     assert len(error.splitlines()) == 1
+
+
+def test_a_publisher_that_is_interrupted_says_so_by_its_status(
+    served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(messages: list[tuple[str, bytes]], _rate: int | None) -> Iterator[list[tuple[str, bytes]]]:
+        yield messages[:2]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zambezi.cli.pub.paced", interrupted)
+    at = ("--endpoint", served.endpoint)
+    assert cli.main(["pub", "prices", "gold", "1", "--repeat", "9", *at]) == 130
+    assert capsys.readouterr().err == "2 messages published to prices\n"
+    type_in(monkeypatch, b"1\n2\n3\n")
+    assert cli.main(["pub", "prices", "gold", *at]) == 0  # Ctrl-C is the usual end of typing
+    assert capsys.readouterr().err == "2 messages published to prices\n"
 
 
 def test_lines_of_json_are_published(
@@ -360,6 +422,36 @@ def test_commands_without_a_broker_do_not_wait_in_silence(
     error = fails(capsys, "sub", "x", "--timeout", "500ms", *nowhere)
     assert error.count("warning: waiting for a broker: this client is not connected to tcp://127.0.0.1:1") == 1
     assert "$streams within 0.5 s" in error
+
+
+@pytest.mark.parametrize("stream", ["x", "$streams"])
+def test_a_replay_without_a_broker_gives_up(
+    stream: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zambezi.cli.sub.LOOK", 0.1)
+    error = fails(capsys, "sub", stream, "--until", "now", "--endpoint", "tcp://127.0.0.1:1")
+    assert "within 0.1 s; the client is not connected to tcp://127.0.0.1:1" in error
+
+
+def test_a_replay_that_stalls_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stalled:
+        """A subscription whose messages come late."""
+
+        def __init__(self) -> None:
+            self.coming: list[str | TimedOut] = ["a", TimedOut("no message arrived within 2 s; the client is attached")]
+
+        def recv_batch(self, timeout: float) -> str:
+            if isinstance(found := self.coming.pop(0), TimedOut):
+                raise found
+            return found
+
+        def batches(self) -> Iterator[str]:
+            yield from ("b", "c")
+
+    found = [str(batch) for batch in _batches(cast("Subscription", Stalled()), is_due=True)]
+    assert found == ["a", "b", "c"]
+    told = "no message arrived within 2 s; the client is attached; waiting for the rest of the messages"
+    assert capsys.readouterr().err == f"zambezi: warning: {told}\n"
 
 
 def test_a_stream_that_is_not_there_is_not_created_by_looking(

@@ -85,7 +85,10 @@ def test_nothing_is_sent_before_there_is_a_session(pair: Pair) -> None:
     connector = pair.connector
     assert not connector.try_put(b"a", {}, (b"x",))
     assert connector.try_request(b"NOOP", {}, ()) is None
-    assert connector.problem == f"there is no session with the middleware at {pair.endpoint}: it has not answered yet"
+    assert connector.problem == (
+        f"there is no session with the middleware at {pair.endpoint}: it accepts connections, but does not answer as a "
+        "middleware"
+    )
     pair.make_ready()
     assert connector.problem == f"there is a session with the middleware at {pair.endpoint}"
     assert connector.try_put(b"a", {}, (b"x",))

@@ -102,8 +102,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else SUCCESS
     run: Callable[[argparse.Namespace], int] | None = getattr(arguments, "run", None)
     if run is None:
-        # Not print_help, which hides a failed write.
-        print(parser.format_help(), end="")
+        parser.print_help()
         return SUCCESS
     with ending_in_good_order():
         return run(arguments)
@@ -115,6 +114,35 @@ def needed(words: Sequence[str]) -> Sequence[str]:
     return [first] if first in SUBCOMMANDS else []
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that takes options anywhere, and does not hide that the reader of its help has closed the pipe."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._mixes = False  # whether this is a part of the parse below
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line, also with options between arguments: `pub STREAM --key FILE KEY BODY`.
+
+        Otherwise argparse takes arguments that may be missing for missing when an option comes before them. After `--`
+        there are no options.
+        """
+        has_optional = any(action.nargs in {"?", "*"} for action in self._get_positional_actions())
+        if self._mixes or not has_optional or "--" in (args or ()):
+            return super().parse_known_args(args, namespace)
+        self._mixes = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixes = False
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:
+            sys.stdout.write(message)
+        else:
+            super()._print_message(message, file)
+
+
 class _Commands(_Subparsers):
     """Adds a subcommand with its line of the help."""
 
@@ -124,7 +152,7 @@ class _Commands(_Subparsers):
 
 def command_parser(subcommands: Sequence[str] = tuple(SUBCOMMANDS)) -> argparse.ArgumentParser:
     """Return the parser of a command line with one of these subcommands. Without any, it knows only their names."""
-    parser = argparse.ArgumentParser(prog="zambezi", description="ZeroMQ messaging: peers, streams, commands.")
+    parser = _Parser(prog="zambezi", description="ZeroMQ messaging: peers, streams, commands.")
     parser.add_argument("--version", action="version", version=f"zambezi {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", action=_Commands)
     for subcommand in subcommands:

@@ -7,7 +7,7 @@ the commands, so it knows each option as soon as the command has it. Where nothi
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _zambezi() {
     local words
     words=$(zambezi completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
     local IFS=$'\\n'
-    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]#=}"))
 }
 complete -o default -F _zambezi zambezi
 """
@@ -77,10 +77,35 @@ def run_words(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def offer(action: argparse.Action, words: Callable[[], Iterable[str]]) -> None:
+    """Let shells complete an option or an argument with these words, which are called for when a shell asks."""
+    vars(action)["offered"] = words
+
+
+def interfaces() -> list[str]:
+    """Return the names of the network interfaces of this machine."""
+    import socket  # noqa: PLC0415 - only if a shell asks
+
+    return [name for _, name in socket.if_nameindex()]
+
+
+def _offered(action: argparse.Action) -> list[str]:
+    """Return the known values of an option or an argument."""
+    words: Callable[[], Iterable[str]] = vars(action).get("offered", lambda: action.choices or ())
+    return [str(word) for word in words()]
+
+
 def candidates(parser: argparse.ArgumentParser, before: Sequence[str], begun: str) -> list[str]:
     """Return the words with a beginning that can follow others in the command line of a parser."""
     is_value: argparse.Action | None = None  # the option whose value comes next
+    name, equals, value = begun.partition("=")
+    if equals:  # --option=value; bash hands over the three parts as words
+        before, begun, prefix = [*before, *filter(None, [name])], value, f"{name}=" if name else ""
+    else:
+        prefix = ""
     for word in before:
+        if word == "=":
+            continue
         if is_value is not None:
             is_value = None
         elif word.startswith("-"):
@@ -89,12 +114,12 @@ def candidates(parser: argparse.ArgumentParser, before: Sequence[str], begun: st
         else:
             parser = commands_of(parser).get(word, parser)
     if is_value is not None:
-        found = [str(choice) for choice in is_value.choices or ()]
+        found = _offered(is_value)
     elif begun.startswith("-"):
         found = [name for name in parser._option_string_actions if name.startswith("--") or begun == "-"]
     else:
         found = [*commands_of(parser), *_choices(parser)]
-    return sorted(word for word in found if word.startswith(begun))
+    return sorted(prefix + word for word in found if word.startswith(begun))
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -106,10 +131,10 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def _choices(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the values of the arguments that have only some."""
+    """Return the known values of the arguments."""
     return [
-        str(choice)
+        word
         for action in parser._actions
         if not action.option_strings and not isinstance(action, argparse._SubParsersAction)
-        for choice in action.choices or ()
+        for word in _offered(action)
     ]

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zambezi.cli.completion import offer
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, variable
+from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, context_names, variable
 from zambezi.wire.text import printable
 from zambezi.zmtp import endpoint
 
@@ -35,7 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="add a context, or change settings of one",
         description="Add a context, or change settings of one. An empty value removes a setting.",
     )
-    command.add_argument("name", metavar="NAME", help="the name of the context")
+    offer(command.add_argument("name", metavar="NAME", help="the name of the context"), context_names)
     for setting, described in SETTINGS.items():
         command.add_argument(f"--{setting.replace('_', '-')}", metavar="TEXT", help=described)
     command.set_defaults(run=run_set)
@@ -44,9 +45,10 @@ def add_parser(subparsers: Subparsers) -> None:
         ("remove", run_remove, "Remove a context."),
     ):
         command = commands.add_parser(name, help=_first(described), description=described)
-        command.add_argument(
+        argument = command.add_argument(
             "name", metavar="NAME", nargs="?" if name == "use" else None, help="the name of the context"
         )
+        offer(argument, context_names)
         command.set_defaults(run=run)
 
 

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from zambezi import __version__
 from zambezi.cli.middleware import add_middleware_options, middleware_of
-from zambezi.cli.notices import show_warnings
+from zambezi.cli.notices import show_warnings, telling
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
 from zambezi.cli.terminal import Console, description_column, say, table_console
@@ -114,7 +114,10 @@ def _add_agent(commands: Subparsers) -> None:
 
 
 def run_agent(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    show_warnings()
+    of_agents = logging.StreamHandler()
+    of_agents.addFilter(lambda record: not record.name.startswith("zambezi."))
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING, handlers=[of_agents])
     served = [NodeAgent(), *(each for source in arguments.load for each in load(source))]
     with contextlib.suppress(KeyboardInterrupt):  # the usual end of the command
         asyncio.run(_serve(arguments, served))
@@ -233,6 +236,13 @@ def run_ping(arguments: argparse.Namespace) -> int:
     else:
         for node, reply in outcome.replies.items():
             say(f"{printable(node)}\t{times[node] * 1000:.1f} ms\t{printable(', '.join(agents_of(reply)))}")
+        for node in outcome.silent:
+            say(f"{printable(node)}\tsilent\tno answer in time")
+    if not outcome.replies and not outcome.silent:
+        raise McollectiveError(
+            f"no node of {printable(arguments.collective)} answered within {arguments.timeout:g} s; "
+            "zambezi fleet agent runs one"
+        )
     return _verdict(outcome)
 
 
@@ -353,7 +363,8 @@ def _bar(title: str) -> Iterator[Callable[[Reply, Call], None]]:
     """Show the number of replies as a progress bar, if standard error is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda *_: None
+        with telling(f"waiting for the replies to {title}"):
+            yield lambda *_: None
         return
     columns = (description_column(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

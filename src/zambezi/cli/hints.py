@@ -10,6 +10,8 @@ _NEXT: Final = {
     "wants CURVE security": "give its public key with --server-key FILE, or with $ZAMBEZI_SERVER_KEY",
     "does not let us in": "--key FILE, or $ZAMBEZI_KEY, is a key pair; the server must have its public key in allowed/",
     "no ZMTP at all": "is this the port of another service, such as the console?",
+    "sent a message of several frames": "is this the port of another service, such as the middleware of fleets?",
+    "does not answer as a middleware$": "is this the port of another service, such as the broker of streams?",
 }
 
 

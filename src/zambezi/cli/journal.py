@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 from rich.table import Table
 
+from zambezi.cli.completion import offer
 from zambezi.cli.counts import so_many
 from zambezi.cli.data_directory import add_data_option, byte_progress, journals_in, nothing_in
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.journal_import import add_import
-from zambezi.cli.quantity import count, sequence, start
+from zambezi.cli.quantity import add_since, count, sequence, start
 from zambezi.cli.stream_tables import size
 from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.wire.text import as_bytes, printable
@@ -63,20 +64,16 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--since",
-        metavar="WHEN",
-        type=start,
-        default="earliest",
-        help="the position to start at: earliest, latest, a sequence (messages after it), an age (10m) or a time "
-        "(2026-01-31T12:00) (default: earliest)",
-    )
-    parser.add_argument(
-        "--until",
-        metavar="WHEN",
-        type=start,
-        default="latest",
-        help="the position of the last message: earliest, latest, a sequence, an age or a time (default: latest)",
+    add_since(parser, "earliest")
+    offer(
+        parser.add_argument(
+            "--until",
+            metavar="WHEN",
+            type=start,
+            default="latest",
+            help="the position of the last message: earliest, latest, a sequence, an age or a time (default: latest)",
+        ),
+        lambda: ("earliest", "latest"),
     )
     parser.add_argument(
         "--pattern", metavar="PREFIX", default="", help="only messages whose key begins with PREFIX (default: all)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import socket
 import statistics
@@ -21,9 +20,10 @@ from uuid import UUID
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 
+from zambezi.cli.client import LOOK
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.mesh_watch import add_watch_options, run_watch
-from zambezi.cli.node import Patience, add_node_options, called, group, next_event, node_of
+from zambezi.cli.node import Patience, add_node_options, called, group, node_of
 from zambezi.cli.quantity import seconds
 from zambezi.cli.terminal import say
 from zambezi.wire.text import printable
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-# Seconds. All nodes answer a first beacon at once, so after this time without a new peer the mesh is complete.
-QUIET: Final = 0.5
 STANDARD_INPUT: Final = 0
 
 
@@ -66,10 +64,9 @@ def _command(
     return parser
 
 
-def _add_timeout(parser: argparse.ArgumentParser, purpose: str) -> None:
-    parser.add_argument(
-        "--timeout", metavar="TIME", type=seconds, default=10.0, help=f"how long to wait {purpose} (default: 10s)"
-    )
+def _add_timeout(parser: argparse.ArgumentParser, purpose: str, default: float = 10.0) -> None:
+    described = f"how long to wait {purpose} (default: {default:g}s)"
+    parser.add_argument("--timeout", metavar="TIME", type=seconds, default=default, help=described)
 
 
 def _add_watch(commands: Subparsers) -> None:
@@ -258,8 +255,7 @@ def run_shout(arguments: argparse.Namespace) -> int:
     with node_of(arguments) as node:
         for one in groups:
             patience.wait_for(node, partial(node.peers_in, one), f"no member of {printable(one)}")
-        while next_event(node, min(patience.deadline, time.monotonic() + QUIET)) is not None:
-            pass
+        patience.settle(node)
         told = [(one, node.peers_in(one), node.shout(one, content)) for one in groups]
         patience.send_off(node)
     for one, members, count in told:
@@ -285,7 +281,7 @@ def _add_ping(commands: Subparsers) -> None:
         "peer", metavar="PEER", nargs="?", help="the name of a peer, or the beginning of its UUID (default: all peers)"
     )
     parser.add_argument("--count", metavar="N", type=int, default=3, help="connections to each peer (default: 3)")
-    _add_timeout(parser, "for the peer, or for the first of all peers")
+    _add_timeout(parser, "for the peer, or for the first of all peers", LOOK)
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each peer, times in milliseconds")
 
 
@@ -298,8 +294,8 @@ def run_ping(arguments: argparse.Namespace) -> int:
         def look() -> list[PeerInfo]:
             return node.peers if arguments.peer is None else _matches(node.peers, arguments.peer)
 
-        found = _greeted(node, look, patience)
         missing = "no peer" if arguments.peer is None else f"no peer {printable(arguments.peer)!r}"
+        found = _greeted(node, look, missing, patience)
         for peer in sorted(patience.wait_for(node, look, missing), key=lambda peer: (peer.name, peer.uuid)):
             after = (found[peer.uuid] - patience.began) * 1000 if peer.uuid in found else None
             if arguments.json:
@@ -315,16 +311,17 @@ def _as_json(peer: PeerInfo, found: float | None, times: list[float] | str) -> s
     return json.dumps(row | ({"problem": times} if isinstance(times, str) else {"connects": times}))
 
 
-def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience) -> dict[UUID, float]:
+def _greeted(node: Node, look: Callable[[], list[PeerInfo]], missing: str, patience: Patience) -> dict[UUID, float]:
     """Return the time of each peer's HELLO. End when `look` finds the wanted peers and no new peer comes."""
     found: dict[UUID, float] = {}
-    while True:
-        wait = time.monotonic() + QUIET if look() else math.inf
-        event = next_event(node, min(patience.deadline, wait))
-        if event is None:
-            return found
+
+    def note(event: Event) -> None:
         if isinstance(event, Enter):
             found[event.peer] = time.monotonic()
+
+    patience.wait_for(node, look, missing, note)
+    patience.settle(node, note)
+    return found
 
 
 def _round_trip(peer: PeerInfo, count: int) -> str:

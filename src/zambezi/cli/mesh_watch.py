@@ -9,6 +9,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -16,8 +17,10 @@ from uuid import UUID
 from rich.live import Live
 from rich.table import Table
 
+from zambezi.cli import node as node_options
 from zambezi.cli.formats import json_bytes
-from zambezi.cli.node import group, next_event, node_of
+from zambezi.cli.node import found_by, group, next_event, node_of
+from zambezi.cli.notices import warn
 from zambezi.cli.quantity import seconds
 from zambezi.cli.terminal import Console, say
 from zambezi.wire.text import printable
@@ -61,18 +64,28 @@ def run_watch(arguments: argparse.Namespace) -> int:
 
 def _watch_lines(node: Node, deadline: float) -> None:
     say(f"{_clock()} watching as {printable(node.name)} at {node.endpoint}")
-    while time.monotonic() < deadline:
-        event = next_event(node, min(deadline, time.monotonic() + 3600))
-        if event is not None:
-            say(f"{_clock()} {printable(event.name)} ({event.peer.hex[:8]}) {_text_of(event)}")
+    for event in _events(node, deadline):
+        say(f"{_clock()} {printable(event.name)} ({event.peer.hex[:8]}) {_text_of(event)}")
 
 
 def _watch_json(node: Node, deadline: float) -> None:
     print(f"watching as {printable(node.name)} at {node.endpoint}", file=sys.stderr, flush=True)
+    for event in _events(node, deadline):
+        say(json.dumps(as_object(event, datetime.now(UTC))))
+
+
+def _events(node: Node, deadline: float) -> Iterator[Event]:
+    """Yield the events until the deadline. If none comes for a while, say which peers are missing."""
+    tells_at = time.monotonic() + node_options.QUIET
     while time.monotonic() < deadline:
-        event = next_event(node, min(deadline, time.monotonic() + 3600))
+        event = next_event(node, min(deadline, tells_at, time.monotonic() + 3600))
         if event is not None:
-            say(json.dumps(as_object(event, datetime.now(UTC))))
+            yield event
+        elif time.monotonic() >= tells_at:
+            warn(f"no peer was found yet; {found_by(node)}")
+        else:
+            continue
+        tells_at = math.inf
 
 
 def as_object(event: Event, now: datetime) -> dict[str, Any]:

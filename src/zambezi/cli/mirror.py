@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.client import ENDPOINT, endpoint_of
+from zambezi.cli.completion import offer
+from zambezi.cli.hints import with_hint
 from zambezi.cli.security import add_security_options, curve, security_of
 from zambezi.wire.text import printable
 from zambezi.zeps.mirror import Mirror
@@ -45,12 +47,15 @@ def add_parser(subparsers: Subparsers) -> None:
         default="",
         help="the keys to copy: a prefix, exact:KEY, glob:PATTERN or regex:PATTERN (default: all)",
     )
-    parser.add_argument(
-        "--since",
-        metavar="WHERE",
-        type=_since,
-        help="where a new mirror begins: earliest, latest or a sequence (messages after it); needed if the stream "
-        "there has messages (default: earliest)",
+    offer(
+        parser.add_argument(
+            "--since",
+            metavar="WHERE",
+            type=_since,
+            help="where a new mirror begins: earliest, latest or a sequence (messages after it); needed if the stream "
+            "there has messages (default: earliest)",
+        ),
+        lambda: ("earliest", "latest"),
     )
     parser.add_argument(
         "--until", choices=["now"], help="end when all messages that exist now are copied (default: follow the stream)"
@@ -118,7 +123,7 @@ def _follow(mirror: Mirror) -> None:
         now = time.monotonic()
         if waits:
             if waits != told:
-                _tell(waits)
+                _tell(with_hint(waits))
         elif told or (mirror.position != position and now >= due):
             _tell(_standing(mirror))
             position, due = mirror.position, now + TELL

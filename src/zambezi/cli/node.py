@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from zambezi.cli.completion import interfaces, offer
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.notices import warn
+from zambezi.server.config.caution import is_outside
 from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
@@ -28,6 +31,8 @@ T = TypeVar("T")
 
 LOOPBACK: Final = "lo"
 GLANCE: Final = 0.05  # seconds between two looks at the node's unsent messages
+QUIET: Final = 2.0  # seconds after which a command says for what it waits
+SETTLED: Final = 0.5  # seconds without an event: all nodes answer a first beacon at once, so the mesh is complete
 
 
 def port(text: str) -> int:
@@ -65,13 +70,14 @@ def _print_trace() -> None:
 def add_node_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe the node and its network."""
     options = parser.add_argument_group("the mesh")
-    options.add_argument(
+    interface = options.add_argument(
         "--interface",
         metavar="NAME",
         action="append",
         help="the name or address of a network interface to find peers on, or '*' for all (can be repeated; default: "
         f"{LOOPBACK}, which keeps the mesh on this machine)",
     )
+    offer(interface, interfaces)
     options.add_argument(
         "--beacon-port", metavar="PORT", type=port, default=PORT, help=f"the UDP port of the beacons (default: {PORT})"
     )
@@ -193,13 +199,17 @@ def called(peer: PeerInfo) -> str:
     return f"{printable(peer.name)} ({peer.uuid.hex[:8]})"
 
 
-def _found(node: Node) -> str:
+def found_by(node: Node) -> str:
+    """Return the peers of a node in words, and what can be the reason if some are missing."""
     names = sorted(map(called, node.peers))
     found = f"the mesh has {', '.join(names)}" if names else "the mesh has no other peers"
     if hubs := node.missing_hubs:
         found += f"; {' and '.join(hubs)} did not answer as a hub of zgossip"
+    if seeds := node.missing_seeds:
+        found += f"; {' and '.join(map(endpoint_of, seeds))} did not answer as a node"
     if not (strangers := node.strangers):
-        return found
+        is_local = not (names or hubs or seeds or is_outside(node.endpoint))
+        return f"{found} on this machine; --interface NAME finds those of a network" if is_local else found
     one = strangers == 1
     who = "1 other node was found that does" if one else f"{strangers} other nodes were found that do"
     do = "does it" if one else "do they"
@@ -207,30 +217,56 @@ def _found(node: Node) -> str:
 
 
 class Patience:
-    """The time that a command waits for peers; it begins when the object is made."""
+    """The time that a command waits for peers; it begins when the object is made.
+
+    A command that waits for longer than `QUIET` says once on standard error for what.
+    """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.began = time.monotonic()
         self.deadline = self.began + timeout
+        self._tells_at = self.began + QUIET
 
-    def wait_for(self, node: Node, look: Callable[[], Sequence[T]], missing: str) -> Sequence[T]:
-        """Call `look` until it finds something, and return that.
+    def wait_for(
+        self, node: Node, look: Callable[[], Sequence[T]], missing: str, note: Callable[[Event], object] | None = None
+    ) -> Sequence[T]:
+        """Call `look` until it finds something, and return that. `note` is called with each event meanwhile.
 
         Raise `ZreError` if it finds nothing in time. `missing` names it, as in "no peer 'ann'"; the error also names
         the peers that exist.
         """
         while not (found := look()):
-            if next_event(node, self.deadline) is None:
-                raise ZreError(f"{missing} was found within {self.timeout:g} s; {_found(node)}")
+            until = min(self.deadline, self._tells_at)
+            event = next_event(node, until)
+            if event is not None:
+                if note is not None:
+                    note(event)
+            elif until == self.deadline:
+                raise ZreError(f"{missing} was found within {self.timeout:g} s; {found_by(node)}")
+            else:
+                self._tell(f"{missing} was found yet; {found_by(node)}")
         return found
+
+    def settle(self, node: Node, note: Callable[[Event], object] | None = None) -> None:
+        """Wait until no event has come for a while: then the mesh is complete."""
+        while (event := next_event(node, min(self.deadline, time.monotonic() + SETTLED))) is not None:
+            if note is not None:
+                note(event)
 
     def send_off(self, node: Node) -> None:
         """Wait until all messages have been sent. Raise `ZreError` with the slow peers if that takes too long."""
         while unsent := set(node.unsent):
-            if time.monotonic() >= self.deadline:
+            now = time.monotonic()
+            if now >= min(self.deadline, self._tells_at):
                 names = sorted(called(peer) for peer in node.peers if peer.uuid in unsent)
                 if not names:
                     return  # these peers have left
-                raise ZreError(f"the message could not be sent in time to {', '.join(names)}")
+                if now >= self.deadline:
+                    raise ZreError(f"the message could not be sent in time to {', '.join(names)}")
+                self._tell(f"the message is not sent yet to {', '.join(names)}")
             next_event(node, min(self.deadline, time.monotonic() + GLANCE))
+
+    def _tell(self, text: str) -> None:
+        warn(f"{text}; waiting for up to {self.timeout:g} s")
+        self._tells_at = math.inf

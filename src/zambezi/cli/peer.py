@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +34,7 @@ from zambezi.zmtp import (
     Retrying,
     SocketEvent,
     TimedOut,
+    ZmtpError,
     read_pair,
 )
 
@@ -48,6 +49,7 @@ GOODBYE: Final = b""
 # Seconds: how long a chat waits for goodbyes at its end, and how long a line waits for a peer that does not read.
 PARTING: Final = 2.0
 PATIENCE: Final = 1.0
+QUIET: Final = 2.0  # seconds after which endpoints are shown that do not answer
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -94,9 +96,12 @@ def run(arguments: argparse.Namespace) -> int:
             if isinstance(security, Null) and is_outside(endpoint):
                 warn(f"every machine that reaches {endpoint} can join this chat, and nothing is encrypted: add --key")
             socket.bind(endpoint)
-        for endpoint in arguments.connect:
-            socket.connect(endpoint)
-        Chat(socket, arguments.name.encode()).run(sys.stdin.buffer)
+        chat = Chat(
+            socket, arguments.name.encode(), {socket.connect(endpoint): endpoint for endpoint in arguments.connect}
+        )
+        chat.run(sys.stdin.buffer)
+    if chat.unreached:
+        raise ZmtpError(f"nobody was reached at {' or '.join(chat.unreached)}: no line was sent there")
     return 0
 
 
@@ -109,18 +114,28 @@ def _security(arguments: argparse.Namespace) -> Security:
 
 
 class Chat:
-    """One side of a chat: the main thread sends, one thread receives, and one shows the events of the socket."""
+    """One side of a chat: the main thread sends, one thread receives, and one shows the events of the socket.
 
-    def __init__(self, socket: PeerSocket, name: bytes = b"") -> None:
+    `connecting` are the endpoints to which it connects, by routing id.
+    """
+
+    def __init__(self, socket: PeerSocket, name: bytes = b"", connecting: Mapping[int, str] | None = None) -> None:
         self._socket = socket
         self._name = name
+        self._unreached = dict(connecting or {})
         self._parting = threading.Condition()
         self._leaving = False
         self._waited_for: set[int] = set()  # peers whose goodbye has not arrived yet
         self._answered: set[int] = set()  # peers that got a goodbye: two programs that echo must not loop
         self._announced: set[int] = set()  # peers whose arrival was shown
         self._failures: dict[str, str] = {}  # by endpoint, the last one shown
+        self._told: set[str] = set()  # endpoints that were shown to be retried
         self._output_closed = False  # whether the reader of standard output has closed it
+
+    @property
+    def unreached(self) -> list[str]:
+        """The endpoints at which no peer has been yet."""
+        return list(self._unreached.values())
 
     def run(self, lines: Iterable[bytes]) -> None:
         """Send lines until they end, then close the socket."""
@@ -133,7 +148,8 @@ class Chat:
 
     def _run(self, lines: Iterable[bytes]) -> None:
         threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._receive, self._show_events)]
-        for thread in threads:
+        notice = threading.Timer(QUIET, self._guarded, (self._tell_unreached,))
+        for thread in (notice, *threads):
             thread.start()
         try:
             self._send_lines(lines)
@@ -142,7 +158,8 @@ class Chat:
         finally:
             self._leaving = True
             self._socket.close(0)
-            for thread in threads:
+            notice.cancel()
+            for thread in (notice, *threads):
                 thread.join()
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -188,11 +205,16 @@ class Chat:
         with self._parting:
             self._parting.wait_for(self._all_parted, deadline - time.monotonic())
             silent = self._waited_for & set(self._socket.peers)
-        for peer in sorted(silent):
+        for peer in sorted(silent - self._unreached.keys()):
             say(f"* no goodbye from peer {peer}: it may have missed the last lines")
 
     def _all_parted(self) -> bool:
         return not self._waited_for & set(self._socket.peers)
+
+    def _tell_unreached(self) -> None:
+        for endpoint in self.unreached:
+            if endpoint not in self._told:
+                say(f"* {endpoint} does not answer yet; waiting until it does")
 
     # Receiving
 
@@ -248,12 +270,14 @@ class Chat:
                 return f"listening on {endpoint}"
             case PeerConnected(endpoint, peer, _, user):
                 self._failures.pop(endpoint, None)
+                self._unreached.pop(peer, None)
                 return f"peer {peer} is here ({endpoint}{', ' + user if user else ''})"
             case PeerDisconnected(_, peer, _, reason):
                 return f"peer {peer} is gone: {reason}"
             case HandshakeFailed(endpoint, _, reason) | Refused(endpoint, _, reason):
                 return self._once(endpoint, f"no handshake at {endpoint}: {reason}")
             case Retrying(endpoint, attempt, _, reason) if attempt == 1:
+                self._told.add(endpoint)
                 return f"{endpoint}: {reason}; retrying until it works"
         return ""
 

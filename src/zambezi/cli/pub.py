@@ -71,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise OptionsError("give either the KEY of all messages, or --tab or --json if each line has its own")
     _check(arguments)
     published = skipped = 0
+    interrupted: KeyboardInterrupt | None = None
     with client_of(arguments) as client:
         named = {} if arguments.publisher is None else {"publisher": arguments.publisher}
         stream = client.stream(arguments.stream, **named)
@@ -82,10 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
                 for some in paced(messages[known:], arguments.rate):
                     stream.publish_many(some, timeout=arguments.timeout)
                     published += len(some)
-        except KeyboardInterrupt:
-            pass  # the flush below still confirms what was read
+        except KeyboardInterrupt as signalled:
+            interrupted = signalled  # the flush below still confirms what was read
         stream.flush(timeout=arguments.timeout)
     print(f"{so_many(published, 'message')} published to {arguments.stream}{_skipped(skipped)}", file=sys.stderr)
+    if interrupted is not None and (arguments.body is not None or arguments.files is not None):
+        raise interrupted  # Ctrl-C is the usual end of lines that are typed, but not of a number of messages
     return 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from zambezi.cli.completion import offer
 from zambezi.server.config import quantity
 from zambezi.server.config.quantity import QuantityError, TooLong
 
@@ -74,3 +75,16 @@ def moment(text: str) -> datetime:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time in ISO 8601, such as {datetime.now(UTC).isoformat(timespec='seconds')}"
         ) from None
+
+
+def add_since(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the option for the position at which messages begin."""
+    option = parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=start,
+        default=default,
+        help="the position to start at: earliest, latest, a sequence (messages after it), an age (10m) or a time "
+        f"(2026-01-31T12:00) (default: {default})",
+    )
+    offer(option, lambda: ("earliest", "latest"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
+from zambezi.cli.completion import offer
 from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
 from zambezi.cli.stream_tables import ago, duration
@@ -40,13 +41,16 @@ def add_parser(subparsers: Subparsers) -> None:
     command = _command(
         commands, "set", "Set the position of a reader that no program uses, or add one.", run_set, is_about_one=True
     )
-    command.add_argument(
-        "--to",
-        metavar="WHEN",
-        type=start,
-        required=True,
-        help="where the reader goes on: earliest, latest, a sequence (messages after it), an age (10m) or a time "
-        "(2026-01-31T12:00)",
+    offer(
+        command.add_argument(
+            "--to",
+            metavar="WHEN",
+            type=start,
+            required=True,
+            help="where the reader goes on: earliest, latest, a sequence (messages after it), an age (10m) or a time "
+            "(2026-01-31T12:00)",
+        ),
+        lambda: ("earliest", "latest"),
     )
     command = _command(
         commands, "remove", "Remove a reader that no program uses, permanently.", run_remove, is_about_one=True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.notices import telling
 from zambezi.cli.quantity import seconds
 from zambezi.wire.text import as_bytes
 
@@ -40,7 +41,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     body = _body(arguments)
     with client_of(arguments) as client:
-        reply = client.stream(arguments.stream).request(arguments.key, body, timeout=arguments.timeout)
+        stream = client.stream(arguments.stream)
+        with telling(f"waiting for a reply of {arguments.stream}, for up to {arguments.timeout:g} s"):
+            reply = stream.request(arguments.key, body, timeout=arguments.timeout)
     sys.stdout.buffer.write(reply)
     if sys.stdout.isatty() and not reply.endswith(b"\n"):
         sys.stdout.buffer.write(b"\n")

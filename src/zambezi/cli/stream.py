@@ -10,18 +10,20 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
+from zambezi.cli.completion import offer
 from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import octets, seconds, sequence, start
 from zambezi.cli.stream_tables import client_table, size, stream_table
-from zambezi.cli.terminal import confirm, say, table_console
+from zambezi.cli.terminal import Console, confirm, say, table_console
 from zambezi.server.config.quantity import in_seconds
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import StreamInfo
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 MOVING: Final = 3.0  # seconds for which a command waits for a stream that goes to another broker
 ASK_AGAIN: Final = 0.1  # seconds
+_WORDS: Final = {"sync": ("always", "interval", "never"), "compact": ("yes", "no")}  # the values of settings
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -95,13 +98,13 @@ def _or_default(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _sync(text: str) -> str:
-    if text not in ("always", "interval", "never"):
+    if text not in _WORDS["sync"]:
         raise argparse.ArgumentTypeError(f"{text!r} is not always, interval or never")
     return text
 
 
 def _yes_or_no(text: str) -> bool:
-    if text not in ("yes", "no"):
+    if text not in _WORDS["compact"]:
         raise argparse.ArgumentTypeError(f"{text!r} is not yes or no")
     return text == "yes"
 
@@ -122,9 +125,14 @@ _SETTINGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     for name, (read, metavar, described) in _SETTINGS.items():
         option = "--keep" if name == "keep_seconds" else f"--{name.replace('_', '-')}"
-        parser.add_argument(
+        setting = parser.add_argument(
             option, dest=name, metavar=metavar, type=_or_default(read), default=argparse.SUPPRESS, help=described
         )
+        offer(setting, partial(_words, name))
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return (*_WORDS.get(name, ()), "default")
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -140,7 +148,7 @@ def _add_list(commands: Subparsers) -> None:
         help="list the streams, and their subscribers",
         description="List the streams of a broker: their messages, size and rate, and the subscribers with their lag.",
     )
-    parser.add_argument("--watch", action="store_true", help="update the table until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="list them again and again, until Ctrl-C")
     parser.add_argument(
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
@@ -153,20 +161,29 @@ def _add_list(commands: Subparsers) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     console = table_console()
     with client_of(arguments) as client:
-        if arguments.json:
-            for one in client.streams(arguments.timeout):
-                say(json.dumps(describe(one)))
-            return 0
         if not arguments.watch:
-            console.print(_page(client, arguments.timeout))
+            _print_list(client, console, arguments)
             return 0
         try:
+            if arguments.json or not console.is_terminal or console.is_dumb_terminal:
+                while True:
+                    _print_list(client, console, arguments)
+                    time.sleep(arguments.interval)
             with Live(_page(client, arguments.timeout), console=console, auto_refresh=False) as live:
                 while True:
                     time.sleep(arguments.interval)
                     live.update(_page(client, arguments.timeout), refresh=True)
         except KeyboardInterrupt:
             return 0
+
+
+def _print_list(client: Client, console: Console, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        for one in client.streams(arguments.timeout):
+            say(json.dumps(describe(one)))
+    else:
+        console.print(_page(client, arguments.timeout))
+        console.file.flush()
 
 
 def _page(client: Client, timeout: float) -> Group:

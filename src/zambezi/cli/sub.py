@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.client import LOOK, add_client_options, client_of
+from zambezi.cli.completion import interfaces, offer
 from zambezi.cli.formats import FORMATS
-from zambezi.cli.quantity import count, seconds, start
+from zambezi.cli.notices import QUIET, warn
+from zambezi.cli.quantity import add_since, count, seconds, start
 from zambezi.cli.stream import find
 from zambezi.cli.terminal import Console, description_column
 from zambezi.cli.worker import add_worker_options, check_options, sharing_of, work
 from zambezi.wire.text import printable
+from zambezi.zeps.client.batch import MessageBatch
+from zambezi.zeps.errors import ClientClosed, TimedOut
 from zambezi.zmtp.keys import read_pair
 
 if TYPE_CHECKING:
     import argparse
+
+    from zambezi.zeps.sync import Subscription
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -35,19 +43,15 @@ def add_parser(subparsers: Subparsers) -> None:
         default="",
         help="the keys to print: a prefix, exact:KEY, glob:PATTERN or regex:PATTERN (default: all)",
     )
-    parser.add_argument(
-        "--since",
-        metavar="WHEN",
-        type=start,
-        default="latest",
-        help="the position to start at: earliest, latest, a sequence (messages after it), an age (10m) or a time "
-        "(2026-01-31T12:00) (default: latest)",
-    )
-    parser.add_argument(
-        "--until",
-        metavar="WHEN",
-        type=_end,
-        help="the position to stop at: now, a sequence or a time (default: never stop)",
+    add_since(parser, "latest")
+    offer(
+        parser.add_argument(
+            "--until",
+            metavar="WHEN",
+            type=_end,
+            help="the position to stop at: now, a sequence or a time (default: never stop)",
+        ),
+        lambda: ("now",),
     )
     parser.add_argument("--count", metavar="N", type=count, default=0, help="stop after this number of messages")
     parser.add_argument(
@@ -74,7 +78,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--timeout",
         metavar="TIME",
         type=seconds,
-        help="how long to wait for the broker at the beginning (default: until it is there)",
+        help=f"how long to wait for the broker at the beginning (default: {LOOK:g}s with --until now, otherwise until "
+        "it is there)",
     )
     add_worker_options(parser)
     add_client_options(parser)
@@ -93,9 +98,10 @@ def _add_multicast_options(parser: argparse.ArgumentParser) -> None:
         help="receive live messages by multicast, from the group that the broker names or from this one "
         "(udp://239.77.1.1:5680)",
     )
-    options.add_argument(
+    interface = options.add_argument(
         "--interface", metavar="NAME", help="the name or address of the network interface for multicast"
     )
+    offer(interface, interfaces)
     options.add_argument(
         "--group-key", metavar="FILE", type=Path, help="the key file of an encrypted group, from zambezi keygen"
     )
@@ -110,15 +116,16 @@ def run(arguments: argparse.Namespace) -> int:
     write = FORMATS[arguments.format]
     written = 0
     is_acknowledged = arguments.name is not None or arguments.shared is not None
+    timeout = LOOK if arguments.timeout is None and arguments.until == "now" else arguments.timeout
     group_key = read_pair(arguments.group_key).secret if arguments.group_key is not None else b""
     with client_of(arguments, group_key) as client, _progress(arguments) as progress:
         stream = client.stream(arguments.stream)
         task = None
-        last = find(client, arguments.stream, arguments.timeout).last if not arguments.stream.startswith("$") else 0
+        last = find(client, arguments.stream, timeout).last if not arguments.stream.startswith("$") else 0
         if not progress.disable:
             task = progress.add_task(printable(arguments.stream), total=last or None)
         try:
-            with stream.subscribe(
+            subscription = stream.subscribe(
                 arguments.pattern,
                 since=arguments.since,
                 until=arguments.until,
@@ -129,10 +136,12 @@ def run(arguments: argparse.Namespace) -> int:
                 ack="manual",
                 if_held=arguments.if_held,
                 **sharing_of(arguments),
-            ) as subscription:
+            )
+            subscription.ready(timeout)
+            with subscription:
                 if arguments.exec is not None:
                     return work(subscription, arguments)
-                for batch in subscription.batches():
+                for batch in _batches(subscription, is_due=arguments.until == "now"):
                     for message in batch:
                         write(message)
                         if is_acknowledged:
@@ -145,6 +154,19 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass  # the usual end of following a stream
     return 0
+
+
+def _batches(subscription: Subscription, *, is_due: bool) -> Iterator[MessageBatch]:
+    """Yield the messages. If they are due, and none comes for a while, say so once."""
+    if is_due:
+        with suppress(ClientClosed):  # the end
+            while True:
+                try:
+                    yield subscription.recv_batch(QUIET)
+                except TimedOut as error:
+                    warn(f"{error}; waiting for the rest of the messages")
+                    break
+    yield from subscription.batches()
 
 
 def _progress(arguments: argparse.Namespace) -> Progress:

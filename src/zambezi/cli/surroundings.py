@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
+from zambezi.cli.completion import offer
 from zambezi.cli.errors import OptionsError
 
 # The settings of a context, and what they are.
@@ -46,9 +47,15 @@ def contexts_file() -> Path:
 
 def add_context_option(options: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     """Add --context to a command that uses `setting_of`."""
-    options.add_argument(
+    option = options.add_argument(
         "--context", metavar="NAME", help=f"a context of `zambezi context` (default: ${CHOICE}, or the one in use)"
     )
+    offer(option, context_names)
+
+
+def context_names() -> list[str]:
+    """Return the names of the contexts, for shells."""
+    return list(Contexts.load().all)
 
 
 def setting_of(arguments: argparse.Namespace, setting: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 
 from zambezi.cli.middleware import add_middleware_options, middleware_of
-from zambezi.cli.notices import show_warnings
+from zambezi.cli.notices import show_warnings, telling
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
 from zambezi.cli.terminal import Console, say
@@ -51,7 +51,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     show_warnings()
-    with Connector(middleware_of(arguments), security=security_of(arguments)) as connector:
+    with (
+        Connector(middleware_of(arguments), security=security_of(arguments)) as connector,
+        telling(f"waiting for the answer of the middleware, for up to {arguments.timeout:g} s"),
+    ):
         report = ask(connector, arguments.timeout)
     topics: list[dict[str, Any]] = report["topics"]
     if arguments.json:
@@ -59,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif sys.stdout.isatty():
         Console().print(_table(topics, report, arguments.clients))
     else:
+        if not topics:
+            print("zambezi: no client subscribes to a topic", file=sys.stderr)
         for topic in topics:
             named = [", ".join(_clients(topic))] if arguments.clients else []
             figures = [str(topic[key]) for key in ("subscribers", "messages", "deliveries")]

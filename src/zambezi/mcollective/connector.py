@@ -111,6 +111,7 @@ class ConnectorShell:
 
     def attached(self, peer: Peer) -> None:
         self._peer = peer
+        self._problem = "it accepts connections, but does not answer as a middleware"
         self._connections += 1
         self.engine.up(self._reactor.time())
         self._pump()
