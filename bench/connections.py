@@ -79,8 +79,9 @@ def measure(system: System, connect: Connect, count: int) -> tuple[float, float]
 
 
 def _is_closed(sock: socket.socket) -> bool:
+    sock.setblocking(False)  # a socket with a timeout waits for it, also with MSG_DONTWAIT
     try:
-        return not sock.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+        return not sock.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
         return False
     except OSError:

@@ -114,8 +114,8 @@ class Found:
 async def _serve(directory: Path, way: str, counting: bool) -> None:
     counts = {"sends": 0}
     if counting:
-        _count(Peer, "offer", counts)
-        _count(UdpSender, "_call", counts)
+        _count(Peer, Peer.offer, counts)
+        _count(UdpSender, UdpSender._sendmsg, counts)
     groups = {KEY: GROUP} if way == "group" else {}
     async with Broker(directory / "data", multicast=groups, heartbeat=None) as broker:
         port = broker.bind("tcp://127.0.0.1:*").rpartition(":")[2]
@@ -128,14 +128,12 @@ async def _serve(directory: Path, way: str, counting: bool) -> None:
                 (directory / "sends.new").rename(directory / "sends")
 
 
-def _count(kind: type, name: str, counts: dict[str, int]) -> None:
-    original: Callable[..., Any] = getattr(kind, name)
-
+def _count(kind: type, original: Callable[..., Any], counts: dict[str, int]) -> None:
     def counted(*arguments: Any) -> Any:
         counts["sends"] += 1
         return original(*arguments)
 
-    setattr(kind, name, counted)
+    setattr(kind, original.__name__, counted)
 
 
 # Publishing and receiving
