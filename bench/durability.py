@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from bench.brokers.bare import DONE
-from bench.brokers.jetstream import STREAM, JetStream
+from bench.brokers.body import KEY as SUBJECT
+from bench.brokers.jetstream import JetStream
 from bench.brokers.streams import RedisStreams
 from bench.brokers.synced import BareSync
 from bench.brokers.system import System, processor_time
@@ -218,8 +219,7 @@ class JetStreamAlways(Rival):
     @asynccontextmanager
     async def posts(self, port: int) -> AsyncIterator[list[Post]]:
         clients: list[Any] = [await nats.connect(f"nats://127.0.0.1:{port}") for _ in range(PUBLISHERS)]
-        await clients[0].jetstream().add_stream(name=STREAM, subjects=[KEY])
-        yield [partial(client.jetstream().publish, KEY, BODY) for client in clients]
+        yield [partial(client.jetstream().publish, SUBJECT, BODY) for client in clients]
         for client in clients:
             await client.close()
 

