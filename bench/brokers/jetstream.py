@@ -39,7 +39,7 @@ max_pending: 1GB
 write_deadline: "60s"
 jetstream {{ store_dir: "{directory}/data", max_memory_store: 1GB, max_file_store: 20GB{more} }}
 """
-HELLO: Final = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","protocol":1}\r\nPING\r\n'
+HELLO: Final = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","protocol":0}\r\nPING\r\n'
 
 
 class JetStream(System):

@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
 # The bounds of the read buffer. To allocate a large buffer for little data costs more than the read itself; so the
 # buffer grows while reads fill it, and shrinks when they do not. A peer that sends what is much work for its size, such
-# as commands by the thousand, gets a smaller one: the other links wait while its bytes are handled.
+# as commands by the thousand, gets a smaller one, and takes turns with others of its kind (see `busy_links`): the other
+# links wait while its bytes are handled.
 READ_SLOW: Final = 4 * 1024
 READ_LEAST: Final = 16 * 1024
 READ_MOST: Final = 256 * 1024
 SLOW: Final = 0.002  # seconds of processor time for a read, after which the next one is smaller
+QUICK: Final = SLOW / 4  # seconds; four times as many bytes would not be slow
+TIMED: Final = 1024  # bytes of a read whose time is measured
 FLUSH: Final = 64 * 1024  # queued bytes that are written without waiting for the loop
 QUIET: Final = 50e-6  # seconds without a write after which a message is written at once
 TURNS: Final = 16  # writes before other links get their turn
@@ -153,7 +156,8 @@ class StreamLink:
             self._lost(self.connection.explain_loss(_text_of(error)))
             return
         is_full = len(data) == size
-        began = thread_time() if is_full else 0.0
+        is_timed = len(data) >= TIMED
+        began = thread_time() if is_timed else 0.0
         if self._read != READ_LEAST and len(data) < self._read // 8:
             self._read = max(self._read // 4, READ_LEAST)
         if not data:
@@ -172,12 +176,26 @@ class StreamLink:
             self.flush()
             if self.ready:
                 self._arm()  # a PING may have set a time to live
+        if is_timed:
+            self._note_time(thread_time() - began, is_full)
+
+    def _note_time(self, took: float, is_full: bool) -> None:
+        """Change the size of the next read by the time that a read took, and wait in the queue if it was not quick."""
+        is_quick = took < QUICK
         if is_full:
-            took = thread_time() - began
             if took > SLOW:
                 self._read = max(self._read // 4, READ_SLOW)
-            elif self._read > READ_SLOW or took < SLOW / 4:  # four times as many bytes would not be slow
+            elif self._read > READ_SLOW or is_quick:
                 self._read = min(self._read * 4, READ_MOST)
+        if not is_quick and not (self._gone or self._paused or self._transport.reactor.threaded):
+            self._transport.reactor.remove_reader(self._sock)
+            self._transport.busy.add(self)
+
+    def read_in_turn(self) -> None:
+        """Read, as a link of the queue. If it does not wait there again, it is watched again."""
+        self._readable()
+        if not (self._gone or self._paused or self in self._transport.busy):
+            self._transport.reactor.add_reader(self._sock, self._readable)
 
     def _note_unfinished(self, began: bool) -> None:
         """Count the bytes of an unfinished message, and limit the time for which the peer can be silent in it."""
@@ -235,6 +253,7 @@ class StreamLink:
     def pause(self) -> None:
         if not self._paused:
             self._paused = True
+            self._transport.busy.discard(self)
             self._transport.reactor.remove_reader(self._sock)
 
     def resume(self) -> None:
@@ -463,6 +482,7 @@ class StreamLink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        transport.busy.discard(self)
         transport.reactor.remove_reader(self._sock)
         transport.reactor.remove_writer(self._sock)
         transport.links.discard(self)

@@ -26,6 +26,7 @@ from typing import Final, Protocol, TypeAlias
 
 from zambezi.wire.text import printable
 from zambezi.zmtp import endpoint as endpoints
+from zambezi.zmtp.busy_links import BusyLinks
 from zambezi.zmtp.commands import application_properties
 from zambezi.zmtp.connection import Connection, Ready, Subscription
 from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
@@ -139,6 +140,7 @@ class Transport:
         self.connectors: dict[Peer, Connector] = {}
         self.links: set[AnyLink] = set()
         self.handshakes = Handshakes(reactor, options.limits)
+        self.busy = BusyLinks(reactor)
         self.farewells: set[Farewell] = set()
         self._multipart = multipart
         self._admit = admit
