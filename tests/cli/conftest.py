@@ -1,6 +1,5 @@
 """A fixture for all tests of commands."""
 
-import logging
 from collections.abc import Iterator
 
 import pytest
@@ -14,14 +13,3 @@ def patience() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zambezi.cli.client.LOOK", PATIENCE)
         yield
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """Restore the log of the process, which a server changes, for the next test."""
-    loggers = [logging.getLogger(name) for name in ("zambezi", "asyncio", "aiohttp")]
-    before = [(logger.handlers.copy(), logger.propagate, logger.level) for logger in loggers]
-    yield
-    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)

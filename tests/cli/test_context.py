@@ -61,18 +61,18 @@ def test_key_files_are_found_from_everywhere(
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "status", "problem"),
     [
-        (["use", "gone"], "no context 'gone'"),
-        (["remove", "gone"], "no context 'gone'"),
-        (["set", "a/b"], "is no name for a context"),
-        (["set", "lab", "--endpoint", "nonsense"], "'nonsense' is no endpoint: write tcp://HOST:PORT"),
-        (["set", "lab", "--endpoint", "tcp://a:1,tcp://b"], "'tcp://b' has no port"),
-        (["set", "lab", "--middleware", "tcp://a:x"], "'tcp://a:x'"),
-        (["set", "lab", "--console", "lab:8470"], "'lab:8470' is not the URL of a console"),
+        (["use", "gone"], 1, "no context 'gone'"),
+        (["remove", "gone"], 1, "no context 'gone'"),
+        (["set", "a/b"], 2, "is no name for a context"),
+        (["set", "lab", "--endpoint", "nonsense"], 2, "'nonsense' is no endpoint: write tcp://HOST:PORT"),
+        (["set", "lab", "--endpoint", "tcp://a:1,tcp://b"], 2, "'tcp://b' has no port"),
+        (["set", "lab", "--middleware", "tcp://a:x"], 2, "'tcp://a:x'"),
+        (["set", "lab", "--console", "lab:8470"], 2, "'lab:8470' is not the URL of a console"),
     ],
 )
-def test_mistakes(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["context", *words]) == 1
+def test_mistakes(words: list[str], status: int, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["context", *words]) == status
     assert problem in capsys.readouterr().err
     assert not contexts_file().exists()

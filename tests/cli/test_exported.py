@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError
 from zambezi.cli.exported import ExportedMessage, parse_line, read_lines
 
 
@@ -47,7 +47,7 @@ def test_a_line_is_a_message(line: bytes, message: ExportedMessage) -> None:
     ],
 )
 def test_a_wrong_line_is_told_with_its_place(line: bytes, problem: str) -> None:
-    with pytest.raises(OptionsError) as caught:
+    with pytest.raises(InputError) as caught:
         parse_line(line, "f", 3)
     assert str(caught.value).startswith(problem)
 
@@ -56,5 +56,5 @@ def test_empty_lines_are_passed_over_and_counted() -> None:
     file = io.BytesIO(b'\n{"key": "k", "body": "1"}\r\n\n{"key": "k"}\n')
     found = read_lines(file, "f")
     assert next(found).body == b"1"
-    with pytest.raises(OptionsError, match=r"^f:4:1: "):
+    with pytest.raises(InputError, match=r"^f:4:1: "):
         next(found)

@@ -356,7 +356,7 @@ def test_truncate_without_a_terminal_needs_yes(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
-    assert run(data, "truncate", "prices", "--after", "7") == 1
+    assert run(data, "truncate", "prices", "--after", "7") == 2
     assert "use --yes" in capsys.readouterr().err
 
 

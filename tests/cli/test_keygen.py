@@ -10,6 +10,7 @@ import pytest
 
 from zambezi import __version__, cli
 from zambezi.cli import keygen
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.errors import ZambeziError
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import read_pair
@@ -40,7 +41,7 @@ def test_keygen_knows_the_keys_of_a_server(
 
 
 def test_keygen_with_a_path_names_the_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["keygen", "keys/server"]) == 1
+    assert cli.main(["keygen", "keys/server"]) == 2
     assert "use `zambezi keygen server --directory keys`" in capsys.readouterr().err
 
 
@@ -67,10 +68,9 @@ def test_keygen_keeps_existing_keys_unless_forced(tmp_path: Path, capsys: pytest
 
 
 def test_a_bad_name_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["keygen", ".alice", "--directory", str(tmp_path)]) == 1
-    errors = capsys.readouterr().err
-    assert "cannot name a key" in errors
-    assert errors.count("\n") == 1
+    assert cli.main(["keygen", ".alice", "--directory", str(tmp_path)]) == 2
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "zambezi: '.alice' cannot name a key: it begins with a dot\n")
 
 
 def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,16 +85,32 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"zambezi {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["keygen"], ["keygen", "a", "b"], ["nonsense"], ["--nonsense"]])
-def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "begin", "command"),
+    [
+        (["keygen"], "the following arguments are required: NAME", "zambezi keygen"),
+        (["keygen", "a", "b"], "unrecognized arguments: b", "zambezi keygen"),
+        (["keygen", "a", "--x\nnew line"], "unrecognized arguments: --x new line", "zambezi keygen"),
+        (["nonsense"], "argument COMMAND: invalid choice: 'nonsense'", "zambezi"),
+        (["--nonsense"], "unrecognized arguments: --nonsense", "zambezi"),
+    ],
+)
+def test_usage_errors(arguments: list[str], begin: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong command line is one line, without the usage, and names the help that shows the right one."""
     assert cli.main(arguments) == 2
-    assert "usage: zambezi" in capsys.readouterr().err
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith(f"zambezi: {begin}")
+    assert errors.endswith(f" ({command} --help shows how)\n")
+    assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
         (ZambeziError("the river\nis dry"), 1, "zambezi: the river is dry\n"),
+        (InputError("the file\nis empty"), 1, "zambezi: the file is empty\n"),
+        (OptionsError("give a\nor b"), 2, "zambezi: give a or b\n"),
         (PermissionError(13, "Permission denied", "keys"), 1, "zambezi: keys: Permission denied\n"),
         (OSError(28, "No space left on device"), 1, "zambezi: No space left on device\n"),
         (TimeoutError(), 1, "zambezi: TimeoutError\n"),

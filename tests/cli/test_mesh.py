@@ -275,12 +275,12 @@ def test_simulate_fails_if_something_was_lost(
 @pytest.mark.parametrize(
     ("arguments", "status", "problem"),
     [
-        (["mesh", "simulate", "--nodes", "1"], 1, "two nodes at least"),
+        (["mesh", "simulate", "--nodes", "1"], 2, "two nodes at least"),
         (["mesh", "simulate", "--seconds", "-1"], 2, "'-1' is not a time such as 90s"),
         (["mesh", "watch", "--interface", "nonsense"], 1, "no interface 'nonsense'"),
         (["mesh", "watch", "--interface", "lo", "--key", "missing.key"], 1, "missing.key"),
         (["mesh", "watch", "--beacon-port", "0"], 2, "'0' is not a port"),
-        (["mesh", "ping", "--interface", "lo", "--count", "0"], 1, "--count must be at least 1"),
+        (["mesh", "ping", "--interface", "lo", "--count", "0"], 2, "--count must be at least 1"),
         (["mesh"], 2, "COMMAND"),
     ],
 )

@@ -67,7 +67,7 @@ def test_the_content_is_a_file_or_standard_input(here: list[str], tmp_path: Path
 def test_a_message_is_given_once(given: list[str], here: list[str]) -> None:
     status, _, errors = run("mesh", "whisper", "bob", *given, *here)
     assert (status, errors) == (
-        1,
+        2,
         "zambezi: give the message once: as TEXT, as --file FILE, or as - for standard input\n",
     )
 
@@ -111,14 +111,22 @@ def test_watch_contests_and_traces(here: list[str]) -> None:
 @pytest.mark.parametrize("text", ["X", "=1", ""])
 def test_a_header_without_its_parts_is_refused(text: str, here: list[str]) -> None:
     status, _, errors = run("mesh", "watch", "--header", text, *here)
-    assert status == 2
-    assert errors.endswith(f"argument --header: {text!r} is not a header: write KEY=VALUE, such as X-ROLE=test\n")
+    problem = f"argument --header: {text!r} is not a header: write KEY=VALUE, such as X-ROLE=test"
+    assert (status, errors) == (2, f"zambezi: {problem} (zambezi mesh watch --help shows how)\n")
 
 
 def test_an_empty_group_is_refused(here: list[str]) -> None:
     status, _, errors = run("mesh", "chat", "--group", "", *here)
-    assert status == 2
-    assert errors.endswith("argument --group: the name of a group cannot be empty\n")
+    problem = "argument --group: the name of a group cannot be empty"
+    assert (status, errors) == (2, f"zambezi: {problem} (zambezi mesh chat --help shows how)\n")
+
+
+@pytest.mark.parametrize("option", ["--seed", "--gossip-connect"])
+@pytest.mark.parametrize("key", ["", "|" + "0" * 40])
+def test_the_endpoint_of_a_contact_is_checked(option: str, key: str, here: list[str]) -> None:
+    status, _, errors = run("mesh", "watch", option, f"tcp://10.0.0.7{key}", *here)
+    problem = f"argument {option}: 'tcp://10.0.0.7' has no port: write tcp://HOST:PORT"
+    assert (status, errors) == (2, f"zambezi: {problem} (zambezi mesh watch --help shows how)\n")
 
 
 def test_hints_name_the_right_key_file(here: list[str], tmp_path: Path) -> None:
@@ -152,27 +160,31 @@ def test_ctrl_c_leaves_no_traceback(here: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("given", "status", "error"),
     [
-        (["--node-key", "KEY"], "--node-key works only with --allowed: add --allowed DIRECTORY"),
-        (["--allowed", "any"], "--allowed works only with --node-key FILE"),
-        (["--node-key", "KEY", "--key", "KEY"], "give --key FILE (the key pair of the mesh) or --node-key FILE"),
-        (["--node-key", "KEY", "--allowed", "/no/dir"], "--allowed /no/dir: there is no such directory"),
+        (["--node-key", "KEY"], 2, "--node-key works only with --allowed: add --allowed DIRECTORY"),
+        (["--allowed", "any"], 2, "--allowed works only with --node-key FILE"),
+        (["--node-key", "KEY", "--key", "KEY"], 2, "give --key FILE (the key pair of the mesh) or --node-key FILE"),
+        (["--node-key", "KEY", "--allowed", "/no/dir"], 1, "--allowed /no/dir: there is no such directory"),
         (
             ["--gossip-connect", "tcp://127.0.0.1:1|abc"],
+            2,
             "'tcp://127.0.0.1:1|abc' has the key of a node: add --node-key",
         ),
-        (["--seed", f"tcp://127.0.0.1:1|{'0' * 40}"], f"'tcp://127.0.0.1:1|{'0' * 40}' has the key of a node"),
+        (["--seed", f"tcp://127.0.0.1:1|{'0' * 40}"], 2, f"'tcp://127.0.0.1:1|{'0' * 40}' has the key of a node"),
         (
             ["--node-key", "KEY", "--allowed", "any", "--gossip-connect", "tcp://127.0.0.1:1|abc"],
+            2,
             "--gossip-connect 'tcp://127.0.0.1:1|abc' has no public key, or a malformed one: with --node-key write",
         ),
     ],
 )
-def test_mistakes_with_keys_name_the_options(given: list[str], error: str, here: list[str], tmp_path: Path) -> None:
+def test_mistakes_with_keys_name_the_options(
+    given: list[str], status: int, error: str, here: list[str], tmp_path: Path
+) -> None:
     _, secret = write_pair(tmp_path, "ours", KeyPair.generate())
-    status, _, errors = run("mesh", "ping", *(str(secret) if text == "KEY" else text for text in given), *here)
-    assert status == 1
+    ended, _, errors = run("mesh", "ping", *(str(secret) if text == "KEY" else text for text in given), *here)
+    assert ended == status
     assert errors.startswith(f"zambezi: {error}")
     assert "=" not in errors
 

@@ -63,10 +63,14 @@ def test_a_mistake_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         assert "there is no stream 'reading' to mirror; did you mean 'readings'?" in capsys.readouterr().err
         assert cli.main(["mirror", one, "readings", "--to", one]) == 1
         assert "the source itself" in capsys.readouterr().err
-    assert cli.main(["mirror", one, "readings", "--to", two, "--source-key", "x"]) == 1
+    assert cli.main(["mirror", one, "readings", "--to", two, "--source-key", "x"]) == 2
     assert "--source-key works only with --source-server-key" in capsys.readouterr().err
     assert cli.main(["mirror", one, "readings", "--since", "10m"]) == 2
     assert "write earliest, latest or a sequence" in capsys.readouterr().err
+    assert cli.main(["mirror", "nowhere", "readings"]) == 2
+    assert "argument SOURCE: 'nowhere' is no endpoint" in capsys.readouterr().err
+    assert cli.main(["mirror", one, "readings", "--to", "nowhere"]) == 2
+    assert "argument --to: 'nowhere' is no endpoint" in capsys.readouterr().err
 
 
 def test_a_server_that_is_away_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

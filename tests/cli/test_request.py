@@ -66,5 +66,5 @@ def test_a_request_without_a_reply_is_told_in_one_line(
     monkeypatch.setattr("zambezi.cli.notices.QUIET", 0.0)
     assert cli.main(["request", "words", "up", "never", "--timeout", "0.2", *at]) == 1
     assert "zambezi: warning: waiting for a reply of words, for up to 0.2 s" in capsys.readouterr().err
-    assert cli.main(["request", "words", "up", "x", "--file", "y", *at]) == 1
+    assert cli.main(["request", "words", "up", "x", "--file", "y", *at]) == 2
     assert "either BODY or --file" in capsys.readouterr().err

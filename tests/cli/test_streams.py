@@ -1,6 +1,6 @@
 """`zambezi serve`, `pub`, `sub` and `stream`, as people at a terminal use them.
 
-It covers `pub`, `sub`, `stream`, `stream_tables`, `quantity`, and the options in `client` and `security`.
+It covers `pub`, `sub`, `stream`, `stream_tables`, and the options in `client` and `security`.
 """
 
 import io
@@ -10,20 +10,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.zeps.serving import serving
 from zambezi import cli
 from zambezi.cli.pub import paced
-from zambezi.cli.quantity import start
 from zambezi.cli.stream_tables import size, stream_table
 from zambezi.cli.sub import _batches
 from zambezi.zeps.directory import StreamInfo
-from zambezi.zeps.errors import TimedOut
-from zambezi.zeps.sync import Subscription
+from zambezi.zeps.errors import JournalFull, TimedOut
+from zambezi.zeps.journal import Journal
+from zambezi.zeps.sync import Stream, Subscription
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 PATIENCE = 60
@@ -208,30 +209,34 @@ def test_a_message_is_repeated_at_a_rate(served: Served, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "status", "told"),
     [
-        (["pub", "s"], "give either the KEY"),
-        (["pub", "s", "k", "x", "--publisher", "me"], "leave BODY and --file out"),
-        (["pub", "s", "k", "x", "--file", "f"], "not both"),
-        (["pub", "s", "--tab", "--file", "f"], "the key of a file is KEY"),
-        (["pub", "s", "k", "--repeat", "2"], "can be read only once"),
-        (["pub", "s", "k", "--file", "nosuch"], "nosuch"),
-        (["pub", "s", "k", "x", "--key", "f"], "--key works only with --server-key"),
-        (["topics", "--key", "f"], "--key works only with --server-key"),
-        (["pub", "s", "k", "x", "--endpoint", "nowhere"], "nowhere"),
-        (["serve", "--config", "nosuch.toml"], "nosuch.toml"),
-        (["serve", "--curve", "nosuch"], "zambezi keygen server"),
+        (["pub", "s"], 2, "give either the KEY"),
+        (["pub", "s", "k", "x", "--publisher", "me"], 2, "leave BODY and --file out"),
+        (["pub", "s", "k", "x", "--file", "f"], 2, "not both"),
+        (["pub", "s", "--tab", "--file", "f"], 2, "the key of a file is KEY"),
+        (["pub", "s", "k", "--repeat", "2"], 2, "can be read only once"),
+        (["pub", "s", "k", "--file", "nosuch"], 1, "nosuch"),
+        (["pub", "s", "k", "x", "--key", "f"], 2, "--key works only with --server-key"),
+        (["topics", "--key", "f"], 2, "--key works only with --server-key"),
+        (["pub", "s", "k", "x", "--endpoint", "nowhere"], 2, "argument --endpoint: 'nowhere' is no endpoint"),
+        (["topics", "--connect", "tcp://h"], 2, "argument --connect: 'tcp://h' has no port"),
+        (["serve", "--zeps", "tcp://h"], 2, "argument --zeps: 'tcp://h' has no port"),
+        (["serve", "--mcollective", "tcp://h"], 2, "argument --mcollective: 'tcp://h' has no port"),
+        (["serve", "--config", "nosuch.toml"], 1, "nosuch.toml"),
+        (["serve", "--curve", "nosuch"], 1, "zambezi keygen server"),
     ],
 )
 def test_a_mistake_is_one_line(
     arguments: list[str],
+    status: int,
     told: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(arguments) == 1
+    assert cli.main(arguments) == status
     error = capsys.readouterr().err
     assert told in error
     assert len(error.splitlines()) == 1
@@ -251,6 +256,40 @@ def test_a_publisher_that_is_interrupted_says_so_by_its_status(
     type_in(monkeypatch, b"1\n2\n3\n")
     assert cli.main(["pub", "prices", "gold", *at]) == 0  # Ctrl-C is the usual end of typing
     assert capsys.readouterr().err == "2 messages published to prices\n"
+
+
+def test_a_publisher_whose_messages_wait_says_how_many_are_confirmed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise JournalFull("the disk is full")
+
+    resumed = Stream.resumed
+    monkeypatch.setattr("zambezi.zeps.sync.WORTH_ASKING", 0.0)
+    monkeypatch.setattr("zambezi.zeps.administration.sync.WHY", PATIENCE)
+    with serving(tmp_path) as (_, endpoint):
+        at = ("--endpoint", endpoint)
+
+        def publish(*arguments: str, timeout: str = "300ms") -> int:
+            type_in(monkeypatch, b"1\n2\n3\n4\n5\n")
+            return cli.main(["pub", "readings", "k", *arguments, "--timeout", timeout, *at])
+
+        type_in(monkeypatch, b"1\n2\n3\n")
+        run(capsys, "pub", "readings", "k", "--publisher", "me", *at)
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", fail)
+            patch.setattr(Stream, "resumed", lambda stream, timeout: resumed(stream, PATIENCE))  # not in question here
+            for arguments, told in (
+                (("--publisher", "me"), "Confirmed are 3 of 5 messages; the same command goes on after them\n"),
+                ((), "Confirmed are 0 of 5 messages\n"),
+                (("x",), "Confirmed are 0 of 1 message\n"),
+            ):
+                assert publish(*arguments) == 1
+                error = capsys.readouterr().err
+                assert error.startswith("zambezi: not all messages of 'readings' were confirmed within 0.3 s; ")
+                assert error.endswith(f"the broker keeps messages waiting: the disk is full. {told}")
+                assert error.count("\n") == 1
+        assert publish("--publisher", "me", timeout=f"{PATIENCE}s") == 0
 
 
 def test_lines_of_json_are_published(
@@ -275,13 +314,6 @@ def test_a_line_without_a_tab_is_reported(
     type_in(monkeypatch, b"a\tfine\nnot fine\n")
     assert cli.main(["pub", "s", "--tab", "--endpoint", served.endpoint]) == 1
     assert "line 2 of standard input has no tab" in capsys.readouterr().err
-
-
-def test_a_position_can_be_written_in_several_ways() -> None:
-    assert start("earliest") == "earliest"
-    assert start("42") == 42
-    assert start("10m") == timedelta(minutes=10)
-    assert start("2026-01-31T12:00:00+00:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def test_an_invalid_position_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,8 +341,8 @@ def test_sizes_have_units() -> None:
     ]
 
 
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert cli.main(list(arguments)) == 1
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 1) -> str:
+    assert cli.main(list(arguments)) == status
     return capsys.readouterr().err
 
 
@@ -338,7 +370,7 @@ def test_streams_are_administered(served: Served, capsys: pytest.CaptureFixture[
     )
     (listed,) = [json.loads(line) for line in run(capsys, "stream", "list", "--json", *at).splitlines()]
     assert (listed["sync"], listed["keep_seconds"], listed["keep_bytes"]) == ("interval", None, 10 << 20)
-    assert "name the settings" in fails(capsys, "stream", "edit", "prices", *at)
+    assert "name the settings" in fails(capsys, "stream", "edit", "prices", *at, status=2)
     assert run(capsys, "stream", "last", "prices", "k", *at) == "5 k 4\n"
     last = json.loads(run(capsys, "stream", "last", "prices", "k", "--json", *at))
     assert (last["sequence"], last["key"], last["body"]) == (5, "k", "4")
@@ -353,7 +385,7 @@ def test_streams_are_administered(served: Served, capsys: pytest.CaptureFixture[
         == "copies begins with sequence 6\n"
     )
     assert run(capsys, "stream", "truncate", "prices", "--after", "4", "--yes", *at) == "prices ends with sequence 4\n"
-    assert "use --yes" in fails(capsys, "stream", "delete", "prices", *at)
+    assert "use --yes" in fails(capsys, "stream", "delete", "prices", *at, status=2)
     assert run(capsys, "stream", "delete", "prices", "--yes", *at) == "prices is deleted\n"
     assert "there is no stream prices" in fails(capsys, "stream", "info", "prices", *at)
 
@@ -379,7 +411,7 @@ def test_named_readers_go_on_and_are_administered(served: Served, capsys: pytest
     assert said == "billing goes on after sequence 1: 4 messages wait for it\n"
     assert json.loads(run(capsys, "reader", "info", "prices", "billing", "--json", *at))["position"] == 1
     assert "position:     1" in run(capsys, "reader", "info", "prices", "billing", *at)
-    assert cli.main(["reader", "remove", "prices", "billing", *at]) == 1
+    assert cli.main(["reader", "remove", "prices", "billing", *at]) == 2
     assert "use --yes" in capsys.readouterr().err
     assert run(capsys, "reader", "remove", "prices", "billing", "--yes", *at) == "billing is removed\n"
     assert cli.main(["reader", "info", "prices", "billing", *at]) == 1

@@ -10,7 +10,7 @@ import pytest
 from zambezi import cli
 from zambezi.cli import sql
 from zambezi.cli.client import ENDPOINT, add_client_options, endpoint_of
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError
 from zambezi.cli.middleware import add_middleware_options, middleware_of
 from zambezi.cli.security import security_of
 from zambezi.cli.surroundings import Contexts, contexts_file
@@ -98,10 +98,10 @@ def test_commands_of_spark_take_the_broker_and_its_keys_from_the_surroundings(mo
 
 
 def test_pipelines_take_the_broker_from_the_surroundings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["pipeline", "run", "traffic"]) == 1
+    assert cli.main(["pipeline", "run", "traffic"]) == 2
     assert "give the source of the streams" in capsys.readouterr().err
     save("lab", lab={"endpoint": LAB})
-    assert cli.main(["pipeline", "run", "traffic"]) == 1
+    assert cli.main(["pipeline", "run", "traffic"]) == 2
     assert "traffic needs --out" in capsys.readouterr().err
 
 
@@ -120,9 +120,19 @@ def test_pipelines_take_the_broker_from_the_surroundings(capsys: pytest.CaptureF
 def test_a_file_that_is_wrong_is_named(text: str, problem: str) -> None:
     contexts_file().parent.mkdir()
     contexts_file().write_text(text)
-    with pytest.raises(OptionsError, match=problem) as error:
+    with pytest.raises(InputError, match=problem) as error:
         endpoint_of(parse())
     assert str(contexts_file()) in str(error.value)
+
+
+def test_an_endpoint_of_the_surroundings_that_is_wrong_is_no_wrong_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZAMBEZI_ENDPOINT", "nowhere")
+    assert cli.main(["stream", "list"]) == 1
+    assert capsys.readouterr().err.startswith("zambezi: 'nowhere' is no endpoint")
+    assert cli.main(["stream", "list", "--context", "gone"]) == 1
+    assert "there is no context 'gone'" in capsys.readouterr().err
 
 
 def test_help_needs_no_valid_file(capsys: pytest.CaptureFixture[str]) -> None:

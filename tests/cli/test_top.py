@@ -49,8 +49,16 @@ async def test_it_shows_the_streams_of_a_server(
 def test_a_missing_console_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "--once", "--console", "http://127.0.0.1:1"]) == 1
     assert "is zambezi serve running there?" in capsys.readouterr().err
-    assert cli.main(["top", "--console", "ftp://x"]) == 1
-    assert "is not the URL of a console" in capsys.readouterr().err
+    assert cli.main(["top", "--console", "ftp://x"]) == 2
+    assert "argument --console: 'ftp://x' is not the URL of a console" in capsys.readouterr().err
+
+
+def test_a_wrong_setting_is_no_wrong_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZAMBEZI_CONSOLE", "ftp://x")
+    assert cli.main(["top", "--once"]) == 1
+    assert "ftp://x is not the URL of a console" in capsys.readouterr().err
 
 
 def test_states_as_json_while_a_server_goes_and_comes(

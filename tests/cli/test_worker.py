@@ -13,7 +13,7 @@ import pytest
 
 from tests.zeps.serving import serving
 from zambezi import cli
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError
 from zambezi.cli.exec import Commands, Ended, environment_of
 from zambezi.zeps import sync
 from zambezi.zeps.client.batch import Message
@@ -157,14 +157,16 @@ def test_a_command_can_take_longer_than_the_time_of_a_message(
         (["--limit", "3"], "give --shared"),
         (["--name", "n", "--exec", "true", "--parallel", "2"], "--parallel is for --shared"),
         (["--shared", "g", "--exec", " "], "needs a command"),
-        (["--shared", "g", "--name", "n"], "no name"),
-        (["--shared", "g", "--until", "now"], "no until"),
+        (["--shared", "g", "--name", "n"], "--name does not work with --shared"),
+        (["--shared", "g", "--until", "now"], "--until does not work with --shared"),
+        (["--shared", "g", "--multicast"], "--multicast does not work with --shared"),
+        (["--name", "n", "--multicast"], "--multicast does not work with --name"),
     ],
 )
 def test_options_that_contradict_each_other(
     endpoint: str, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sub(endpoint, *options) == 1
+    assert sub(endpoint, *options) == 2
     assert reason in capsys.readouterr().err
 
 
@@ -270,7 +272,7 @@ def test_a_shell_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     commands.wait()
     assert statuses
     assert statuses[0] != 0
-    with pytest.raises(OptionsError, match="Argument list too long"):
+    with pytest.raises(InputError, match="Argument list too long"):
         commands.handle(message(2))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
@@ -36,6 +37,72 @@ def test_an_attempt_is_repeated_until_the_time_is_over() -> None:
     with pytest.raises(ConnectionLost, match=r"refused \(tried for 10 seconds: option 'timeout'\)"):
         access(clock).retry(lose)
     assert 8 < clock.now - 1000 <= 10
+
+
+def test_the_last_attempt_is_at_the_end_of_the_time() -> None:
+    """A caller that compares times, as `SharedBackend` does, does not begin again."""
+    clock = Clock()
+    tries: list[float] = []
+
+    def attempt() -> None:
+        tries.append(clock.now)
+        lose()
+
+    with pytest.raises(ConnectionLost):
+        access(clock).retry(attempt)
+    assert tries[0] == 1000
+    assert tries[-1] == pytest.approx(1010)
+    assert clock.now >= 1010
+
+
+def test_it_warns_once_after_two_seconds_and_says_how_long_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    warned: list[float] = []
+
+    def attempt() -> None:
+        if caplog.messages and not warned:
+            warned.append(clock.now)
+        lose()
+
+    with pytest.raises(ConnectionLost):
+        access(clock, timeout=30.0).retry(attempt)
+    (text,) = caplog.messages
+    told = re.fullmatch(r"refused; it is tried again for up to (\d+) s", text)
+    assert told is not None
+    assert caplog.records[0].levelname == "WARNING"
+    assert 2 <= warned[0] - 1000 < 6
+    assert 27 <= int(told[1]) <= 30
+
+
+def test_it_does_not_warn_of_a_broker_that_answers_soon(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+
+    def attempt() -> str:
+        if clock.now == 1000:
+            lose()
+        return "an answer"
+
+    assert access(clock).retry(attempt) == "an answer"
+    with pytest.raises(ConnectionLost):
+        access(clock, timeout=1.5).retry(lose)
+    assert not caplog.messages
+
+
+def test_it_warns_again_if_the_broker_has_answered_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    broker = access(clock, timeout=30.0)
+    answered = False
+
+    def attempt() -> None:
+        nonlocal answered
+        if not answered and clock.now > 1010:
+            answered = True
+            broker.note_progress()
+        lose()
+
+    with pytest.raises(ConnectionLost):
+        broker.retry(attempt)
+    assert len(caplog.messages) == 2
 
 
 def test_the_time_of_attempts_within_attempts_does_not_add_up() -> None:

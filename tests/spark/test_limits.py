@@ -41,9 +41,9 @@ def test_the_command_line_goes_before_the_configuration(tmp_path: Path) -> None:
 
 
 def test_mistakes_on_the_command_line_are_named() -> None:
-    with pytest.raises(ConfigError, match="--limit recent=soon: 'soon' is not a time such as 90s"):
+    with pytest.raises(OptionsError, match="--limit recent=soon: 'soon' is not a time such as 90s"):
         given("traffic", "--limit", "recent=soon")
-    with pytest.raises(ConfigError, match="--limit a=1: a is not a known key; the known keys are recent"):
+    with pytest.raises(OptionsError, match="--limit a=1: a is not a known key; the known keys are recent"):
         given("traffic", "--limit", "a=1")
     with pytest.raises(OptionsError, match="--limit recent: write NAME=VALUE"):
         given("traffic", "--limit", "recent")

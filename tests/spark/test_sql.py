@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,11 +130,43 @@ def test_the_shell_goes_on_after_an_error(
     assert prompts == [sql.PROMPT, sql.PROMPT, sql.CONTINUED, sql.PROMPT]
 
 
+def test_the_broker_is_asked_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def started(_arguments: Any, _name: str) -> None:
+        raise AssertionError("Spark was started")
+
+    options = sql.source_options
+    monkeypatch.setattr(sql, "spark_session", started)
+    monkeypatch.setattr(sql, "source_options", lambda arguments: {**options(arguments), "timeout": "100ms"})
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    assert main(["sql", "--endpoint", endpoint, "-e", "SELECT 1"]) == 1
+    error = capsys.readouterr().err
+    told = f"zambezi: {endpoint}: Connection refused (tried for 0.1 seconds: option 'timeout')"
+    assert error == f"{told} (nothing listens there: is zambezi serve running?)\n"
+
+
+def test_wrong_options_are_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options, status, told in (
+        (["--endpoint", "nowhere"], 2, "argument --endpoint: 'nowhere' is no endpoint"),
+        (["--endpoint", "inproc://x"], 2, "option 'endpoint' is 'inproc://x'"),
+        (["--path", "data", "--store-option", "x", "--archive", "a"], 2, "--store-option x: write NAME=VALUE"),
+        (["--path", "missing"], 1, "missing is no data directory: there is no such directory"),
+        (["--archive", "missing"], 1, "missing: there is no archive"),
+    ):
+        assert main(["sql", *options]) == status
+        assert told in capsys.readouterr().err
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_two_places_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", "--path", "data", "--endpoint", "tcp://127.0.0.1:1"]) == 1
+    assert main(["sql", "--path", "data", "--endpoint", "tcp://127.0.0.1:1"]) == 2
     assert capsys.readouterr().err == "zambezi: --endpoint and --path contradict each other: give only one of them\n"

@@ -506,7 +506,7 @@ async def test_a_publisher_that_waits_learns_why(
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "append", fail)
             await stream.publish("k", b"1")
-            with pytest.raises(TimedOut, match="the broker keeps them waiting: the disk is full"):
+            with pytest.raises(TimedOut, match="the broker keeps messages waiting: the disk is full"):
                 await stream.flush(1.0)
         await stream.flush(PATIENCE)
 

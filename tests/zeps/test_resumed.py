@@ -17,7 +17,8 @@ from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.service import BrokerService
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.client import publisher_connection
-from zambezi.zeps.errors import BrokerError, Fenced, TimedOut, ZepsError
+from zambezi.zeps.errors import BrokerError, Fenced, JournalFull, TimedOut, ZepsError
+from zambezi.zeps.journal import Journal
 from zambezi.zeps.messages import Attach, AttachOk, Invalid, Ping, PingOk, Publish, Resume, ResumeOk
 from zambezi.zmtp import Backoff
 
@@ -111,6 +112,39 @@ async def test_resumed_waits_for_the_broker_up_to_its_timeout(connect: Connect) 
     async with Scripted(extensions="once") as broker, connect(broker.endpoint) as client:
         with pytest.raises(TimedOut, match="did not tell"):
             await client.stream("s", publisher=NAME).resumed(0.01)
+
+
+@both_faces
+@in_loop
+async def test_resumed_says_why_the_broker_does_not_answer(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker answers when the messages before are on the disk, and the disk is full."""
+
+    def fail(*_: object) -> None:
+        raise JournalFull("the disk is full")
+
+    for face in ("asyncio", "sync"):
+        monkeypatch.setattr(f"zambezi.zeps.administration.{face}.WHY", PATIENCE)
+        monkeypatch.setattr(f"zambezi.zeps.{face}.WORTH_ASKING", 0.0)
+    async with (
+        BrokerService(tmp_path) as broker,
+        connect(endpoint := broker.bind(TCP)) as client,
+        connect(endpoint) as other,
+    ):
+        await publish(other.stream("s"), 0, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", fail)
+            publishing = asyncio.ensure_future(publish(other.stream("s"), 1, 2))
+            await eventually(lambda: broker.engine.streams[0].held)
+            stream = client.stream("s", publisher=NAME)
+            reason = (
+                r"did not tell where 's' stands within 0\.05 s;.* the broker keeps messages waiting: the disk is full$"
+            )
+            with pytest.raises(TimedOut, match=reason):
+                await stream.resumed(0.05)
+        await publishing
+        assert await stream.resumed(PATIENCE) == 0
 
 
 # Two programs with one name

@@ -13,10 +13,10 @@ import contextlib
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from zambezi import __version__
-from zambezi.cli.errors import error_line
+from zambezi.cli.errors import OptionsError, error_line
 from zambezi.cli.hints import with_hint
 from zambezi.cli.signals import Terminated, ending_in_good_order
 from zambezi.errors import ZambeziError
@@ -31,6 +31,7 @@ else:
 
 SUCCESS: Final = 0
 FAILURE: Final = 1
+WRONG: Final = 2  # the command line, as argparse has it
 # The status that a shell reports for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
@@ -79,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except ConfigError as error:
         return _fail(*error.mistakes)
+    except OptionsError as error:
+        return _fail(str(error), status=WRONG)
     except ZambeziError as error:
         return _fail(with_hint(str(error)))
     except OSError as error:
@@ -127,14 +130,24 @@ class _Parser(argparse.ArgumentParser):
         Otherwise argparse takes arguments that may be missing for missing when an option comes before them. After `--`
         there are no options.
         """
-        has_optional = any(action.nargs in {"?", "*"} for action in self._get_positional_actions())
-        if self._mixes or not has_optional or "--" in (args or ()):
+        if self._mixes:
             return super().parse_known_args(args, namespace)
-        self._mixes = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._mixes = False
+        has_optional = any(action.nargs in {"?", "*"} for action in self._get_positional_actions())
+        if not has_optional or "--" in (args or ()):
+            found, unknown = super().parse_known_args(args, namespace)
+        else:
+            self._mixes = True
+            try:
+                found, unknown = self.parse_known_intermixed_args(args, namespace)
+            finally:
+                self._mixes = False
+        if unknown:  # here, and not in the parser of all commands: the error names the command whose help shows how
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """End the command with one line, like other errors: the usage of a command can fill the screen."""
+        self.exit(WRONG, f"{error_line(message)} ({self.prog} --help shows how)\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if file is sys.stdout:
@@ -162,11 +175,11 @@ def command_parser(subcommands: Sequence[str] = tuple(SUBCOMMANDS)) -> argparse.
     return parser
 
 
-def _fail(*problems: str) -> int:
+def _fail(*problems: str, status: int = FAILURE) -> int:
     with contextlib.suppress(OSError):
         for problem in problems:
             print(error_line(problem), file=sys.stderr)
-    return FAILURE
+    return status
 
 
 def _describe(error: OSError) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from zambezi.cli.notices import show_warnings
-from zambezi.cli.quantity import seconds
+from zambezi.cli.quantity import endpoints, seconds
 from zambezi.cli.security import add_security_options, security_of
 from zambezi.cli.surroundings import setting_of
 from zambezi.zeps.sync import Client
@@ -37,6 +37,7 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--endpoint",
         metavar="ENDPOINT",
+        type=endpoints,
         action=_JoinedEndpoints,
         help=f"the endpoint of the broker (default: $ZAMBEZI_ENDPOINT, or that of the context, or {ENDPOINT}); give it "
         "several times for brokers that share a store",

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.completion import offer
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.quantity import console_url, endpoint, endpoints
 from zambezi.cli.surroundings import CHOICE, SETTINGS, Contexts, check_name, context_names, variable
 from zambezi.wire.text import printable
-from zambezi.zmtp import endpoint
 
 if TYPE_CHECKING:
     import argparse
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_CHECKS: Final[dict[str, Callable[[str], str]]] = {
+    "endpoint": endpoints,
+    "middleware": endpoint,
+    "console": console_url,
+}
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -38,7 +45,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     offer(command.add_argument("name", metavar="NAME", help="the name of the context"), context_names)
     for setting, described in SETTINGS.items():
-        command.add_argument(f"--{setting.replace('_', '-')}", metavar="TEXT", help=described)
+        command.add_argument(
+            f"--{setting.replace('_', '-')}", metavar="TEXT", type=partial(_checked, setting), help=described
+        )
     command.set_defaults(run=run_set)
     for name, run, described in (
         ("use", run_use, "Let commands use a context from now on; without NAME, none."),
@@ -50,6 +59,12 @@ def add_parser(subparsers: Subparsers) -> None:
         )
         offer(argument, context_names)
         command.set_defaults(run=run)
+
+
+def _checked(setting: str, text: str) -> str:
+    """Check the text of a setting; an empty one removes the setting."""
+    check = _CHECKS.get(setting)
+    return check(text) if check is not None and text else text
 
 
 def _first(described: str) -> str:
@@ -82,22 +97,11 @@ def run_set(arguments: argparse.Namespace) -> int:
     for setting in ("server_key", "key"):
         if given.get(setting):
             given[setting] = str(Path(given[setting]).expanduser().absolute())
-    _check(given)
     contexts.all[arguments.name] = {setting: value for setting, value in (before | given).items() if value}
     contexts.save()
     if contexts.current != arguments.name:
         print(f"saved; use it with `zambezi context use {arguments.name}`", file=sys.stderr)
     return 0
-
-
-def _check(given: dict[str, str]) -> None:
-    """Raise an error if a setting cannot be one; an empty one removes the setting."""
-    for setting in ("endpoint", "middleware"):
-        for one in filter(None, given.get(setting, "").split(",")):
-            endpoint.parse(one.strip())
-    console = given.get("console", "")
-    if console and not console.startswith(("http://", "https://")):
-        raise OptionsError(f"{console!a} is not the URL of a console: write one such as http://127.0.0.1:8470")
 
 
 def run_use(arguments: argparse.Namespace) -> int:

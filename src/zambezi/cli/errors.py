@@ -7,7 +7,11 @@ from zambezi.wire.text import printable
 
 
 class OptionsError(ZambeziError):
-    """Options that contradict each other, or of which one is missing."""
+    """A command line that cannot work: options that contradict each other, or of which one is missing."""
+
+
+class InputError(ZambeziError):
+    """Something that a command needs is missing, or is not what it should be: a file, a table, a program."""
 
 
 def error_line(problem: str) -> str:

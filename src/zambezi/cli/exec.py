@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zambezi.cli.capture import communicate
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.quantity import count
 from zambezi.zeps.client.batch import Message
 
@@ -114,9 +114,9 @@ class Commands:
         threading.Thread(target=self._run_all, args=(message,), daemon=True).start()
 
     def check(self) -> None:
-        """Raise `OptionsError` if the command cannot be started."""
+        """Raise `InputError` if the command cannot be started."""
         if self._problem:
-            raise OptionsError(self._problem)
+            raise InputError(self._problem)
 
     @property
     def running(self) -> list[Message]:

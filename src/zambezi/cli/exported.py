@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.block import message_at
 from zambezi.zeps.directory import microseconds_of
@@ -40,19 +40,19 @@ class _WrongField(ValueError):
 
 
 def parse_line(line: bytes, where: str, number: int) -> ExportedMessage:
-    """Return the message of a line; raise `OptionsError` if it is not a valid one."""
+    """Return the message of a line; raise `InputError` if it is not a valid one."""
     text = line.decode("utf-8", "replace")
     try:
         if len(line) >= LONGEST:
             raise _WrongField("", f"the line has {LONGEST} bytes or more")
         return _message_of(_object_of(line))
     except json.JSONDecodeError as error:
-        raise OptionsError(f"{where}:{number}:{error.colno}: it is not JSON: {error.msg}") from None
+        raise InputError(f"{where}:{number}:{error.colno}: it is not JSON: {error.msg}") from None
     except UnicodeDecodeError as error:
-        raise OptionsError(f"{where}:{number}:{error.start + 1}: it is not UTF-8") from None
+        raise InputError(f"{where}:{number}:{error.start + 1}: it is not UTF-8") from None
     except _WrongField as error:
         column = text.find(f'"{error.name}"') + 1 if error.name else 0
-        raise OptionsError(f"{where}:{number}:{column or 1}: {error}") from None
+        raise InputError(f"{where}:{number}:{column or 1}: {error}") from None
 
 
 def _object_of(line: bytes) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def read_frames(file: BinaryIO, where: str) -> Iterator[ExportedMessage]:
         while position < len(octets):
             place = message_at(octets, position, len(octets))
             if place is None:
-                raise OptionsError(f"{where}, byte {position}: it is not a whole DELIVER message with its frame header")
+                raise InputError(f"{where}, byte {position}: it is not a whole DELIVER message with its frame header")
             begin = position + (LONG if octets[position] else SHORT) + DELIVER_LEAST + len(place.key)
             with octets[begin : place.stop] as body:
                 yield ExportedMessage(place.key, bytes(body))
@@ -132,4 +132,4 @@ def read_exported(path: Path, *, is_zeps: bool) -> Iterator[ExportedMessage]:
         with path.open("rb") as file:
             yield from (read_frames if is_zeps else read_lines)(file, str(path))
     except OSError as error:
-        raise OptionsError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None

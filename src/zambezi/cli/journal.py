@@ -20,7 +20,7 @@ from rich.table import Table
 from zambezi.cli.completion import offer
 from zambezi.cli.counts import so_many
 from zambezi.cli.data_directory import add_data_option, byte_progress, journals_in, nothing_in
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.journal_import import add_import
 from zambezi.cli.quantity import add_since, count, sequence, start
@@ -516,7 +516,7 @@ def _output(name: str, force: bool) -> Iterator[BinaryIO]:
         return
     path = Path(name)
     if path.exists() and not force:
-        raise OptionsError(f"{path} exists already; use --force to replace it")
+        raise InputError(f"{path} exists already; use --force to replace it")
     fresh = path.with_name(f".{path.name}.part")
     try:
         with fresh.open("wb") as out:

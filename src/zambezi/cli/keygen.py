@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zambezi.cli.errors import OptionsError
-from zambezi.zmtp.keys import KeyPair, write_pair
+from zambezi.zmtp.keys import KeyPair, name_problem, write_pair
 
 if TYPE_CHECKING:
     import argparse
@@ -35,6 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     directory, slash, name = arguments.name.rpartition("/")
     if slash:
         raise OptionsError(f"NAME has no slash: use `zambezi keygen {name or 'NAME'} --directory {directory or '/'}`")
+    if problem := name_problem(name):
+        raise OptionsError(f"{name!a} cannot name a key: {problem}")
     pair = KeyPair.generate()
     public_path, secret_path = write_pair(arguments.directory, arguments.name, pair, force=arguments.force)
     print(f"wrote {secret_path} (secret: keep it on this machine)")

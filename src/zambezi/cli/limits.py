@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.spark import pair
 from zambezi.server import config
+from zambezi.server.errors import ConfigError
 from zambezi.spark.limits import Limits
 
 if TYPE_CHECKING:
@@ -41,5 +42,9 @@ def limits_of(arguments: argparse.Namespace) -> Limits:
     own = getattr(limits, table)
     for one in arguments.limit:
         name, text = pair("--limit", one)
-        own = dataclasses.replace(own, **{name: config.value(type(own), name, text, f"--limit {one}")})
+        try:
+            value = config.value(type(own), name, text, f"--limit {one}")
+        except ConfigError as error:
+            raise OptionsError("; ".join(error.mistakes)) from error
+        own = dataclasses.replace(own, **{name: value})
     return dataclasses.replace(limits, **{table: own})

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 
 from zambezi.cli.client import LOOK
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.mesh_watch import add_watch_options, run_watch
 from zambezi.cli.node import Patience, add_node_options, called, group, node_of
 from zambezi.cli.quantity import seconds
@@ -189,7 +189,7 @@ def _content_of(arguments: argparse.Namespace) -> bytes:
     else:
         content = os.fsencode(arguments.text)
     if len(content) > MESSAGE - FRAME_COST:
-        raise OptionsError(f"the message is too large: nodes take at most {MESSAGE - FRAME_COST:,} bytes")
+        raise InputError(f"the message is too large: nodes take at most {MESSAGE - FRAME_COST:,} bytes")
     return content
 
 
@@ -378,7 +378,10 @@ def _add_simulate(commands: Subparsers) -> None:
 
 
 def run_simulate(arguments: argparse.Namespace) -> int:
-    plan = Plan(nodes=arguments.nodes, seconds=arguments.seconds, seed=arguments.seed, interval=arguments.interval)
+    try:
+        plan = Plan(nodes=arguments.nodes, seconds=arguments.seconds, seed=arguments.seed, interval=arguments.interval)
+    except ZreError as error:
+        raise OptionsError(str(error)) from error
     if sys.stdout.isatty():
         columns = (TextColumn("{task.description:9}"), BarColumn(), TextColumn("{task.fields[state]}"))
         with ProgressBar(*columns, TimeElapsedColumn(), transient=True) as bar:

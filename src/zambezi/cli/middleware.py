@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from zambezi.cli.quantity import endpoint
 from zambezi.cli.security import add_security_options
 from zambezi.cli.surroundings import setting_of
 
@@ -18,6 +19,7 @@ def add_middleware_options(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--connect",
         metavar="ENDPOINT",
+        type=endpoint,
         help=f"the endpoint of the middleware (default: $ZAMBEZI_MIDDLEWARE, or that of the context, or {ENDPOINT})",
     )
     add_security_options(options, "the middleware")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from zambezi.cli.client import ENDPOINT, endpoint_of
 from zambezi.cli.completion import offer
 from zambezi.cli.hints import with_hint
+from zambezi.cli.quantity import endpoints
 from zambezi.cli.security import add_security_options, curve, security_of
 from zambezi.wire.text import printable
 from zambezi.zeps.mirror import Mirror
@@ -32,12 +33,15 @@ def add_parser(subparsers: Subparsers) -> None:
             "the mirror waits. Ctrl-C or SIGTERM ends it."
         ),
     )
-    parser.add_argument("source", metavar="SOURCE", help="the endpoint of the server to copy from (tcp://HOST:PORT)")
+    parser.add_argument(
+        "source", metavar="SOURCE", type=endpoints, help="the endpoint of the server to copy from (tcp://HOST:PORT)"
+    )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument(
         "--to",
         dest="endpoint",
         metavar="ENDPOINT",
+        type=endpoints,
         help=f"the endpoint of the server to copy to (default: $ZAMBEZI_ENDPOINT, or that of the context, "
         f"or {ENDPOINT})",
     )

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from zambezi.cli.completion import interfaces, offer
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.notices import warn
+from zambezi.cli.quantity import bound_endpoint, endpoint
 from zambezi.server.config.caution import is_outside
 from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
@@ -41,6 +42,12 @@ def port(text: str) -> int:
     if not 0 < value < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: write 1 to 65535")
     return value
+
+
+def contact(text: str) -> str:
+    """Check the endpoint of another node, which can have the key of that node behind it: ENDPOINT|KEY."""
+    endpoint(endpoint_of(text))
+    return text
 
 
 def header(text: str) -> tuple[str, str]:
@@ -85,17 +92,22 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--seed",
         metavar="ENDPOINT",
+        type=contact,
         action="append",
         default=[],
         help="the mailbox of a peer, such as tcp://10.0.0.7:49152, if the network has no broadcast (can be repeated)",
     )
     options.add_argument("--ipv6", action="store_true", help="use the IPv6 addresses of the interfaces")
     options.add_argument(
-        "--gossip-bind", metavar="ENDPOINT", default="", help="be a hub of zgossip here, for nodes of Zyre and Zambezi"
+        "--gossip-bind",
+        metavar="ENDPOINT",
+        type=bound_endpoint,
+        help="be a hub of zgossip here, for nodes of Zyre and Zambezi",
     )
     options.add_argument(
         "--gossip-connect",
         metavar="ENDPOINT",
+        type=contact,
         action="append",
         default=[],
         help="a hub of zgossip, such as tcp://10.0.0.7:5680; with --node-key as 'ENDPOINT|KEY' (can be repeated)",
@@ -143,7 +155,7 @@ def node_of(arguments: argparse.Namespace, groups: Iterable[str] = (), contest: 
         ipv6=arguments.ipv6,
         beacon_port=arguments.beacon_port,
         seeds=arguments.seed,
-        gossip_bind=arguments.gossip_bind,
+        gossip_bind=arguments.gossip_bind or "",
         gossip_connect=arguments.gossip_connect,
         node_keys=read_pair(arguments.node_key) if arguments.node_key is not None else None,
         allowed=allowed_keys(arguments.allowed) if arguments.allowed else None,
@@ -152,7 +164,7 @@ def node_of(arguments: argparse.Namespace, groups: Iterable[str] = (), contest: 
 
 
 def _check_keys(arguments: argparse.Namespace) -> None:
-    """Raise `OptionsError` if the options of keys contradict each other, or if one is missing."""
+    """Raise an error if the options of keys contradict each other, or if one, or the directory of keys, is missing."""
     if arguments.node_key is None:
         if arguments.allowed is not None:
             raise OptionsError("--allowed works only with --node-key FILE, the key pair of this node")
@@ -173,7 +185,7 @@ def _check_keys(arguments: argparse.Namespace) -> None:
             "join (NAME.pub), or --allowed any"
         )
     if arguments.allowed != ANY and not Path(arguments.allowed).is_dir():
-        raise OptionsError(
+        raise InputError(
             f"--allowed {arguments.allowed}: there is no such directory; make it, with the public keys of the nodes "
             "that may join (NAME.pub), or write --allowed any"
         )

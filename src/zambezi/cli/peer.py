@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.notices import warn
+from zambezi.cli.quantity import bound_endpoint, endpoint
 from zambezi.cli.security import security_of
 from zambezi.cli.terminal import say
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
@@ -65,10 +66,20 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
     )
     chat.add_argument(
-        "--bind", metavar="ENDPOINT", action="append", default=[], help="an endpoint to listen on (can be repeated)"
+        "--bind",
+        metavar="ENDPOINT",
+        type=bound_endpoint,
+        action="append",
+        default=[],
+        help="an endpoint to listen on (can be repeated)",
     )
     chat.add_argument(
-        "--connect", metavar="ENDPOINT", action="append", default=[], help="an endpoint to connect to (can be repeated)"
+        "--connect",
+        metavar="ENDPOINT",
+        type=endpoint,
+        action="append",
+        default=[],
+        help="an endpoint to connect to (can be repeated)",
     )
     chat.add_argument("--name", metavar="NAME", default="", help="your name, shown before your lines")
     chat.add_argument(
@@ -212,9 +223,9 @@ class Chat:
         return not self._waited_for & set(self._socket.peers)
 
     def _tell_unreached(self) -> None:
-        for endpoint in self.unreached:
-            if endpoint not in self._told:
-                say(f"* {endpoint} does not answer yet; waiting until it does")
+        for one in self.unreached:
+            if one not in self._told:
+                say(f"* {one} does not answer yet; waiting until it does")
 
     # Receiving
 

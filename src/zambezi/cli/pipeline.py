@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.counts import so_many
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.limits import add_limit_options, limits_of
 from zambezi.cli.notices import warn
 from zambezi.cli.pipeline_arguments import (
@@ -32,11 +32,12 @@ from zambezi.cli.pipeline_arguments import (
     source_options,
 )
 from zambezi.cli.pipeline_settings import add_settings, check_settings, settings_of
-from zambezi.cli.quantity import moment, seconds
+from zambezi.cli.quantity import endpoint, moment, seconds
 from zambezi.cli.results import as_json, result_view, verdict_view
 from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
     add_key_options,
+    add_source_option,
     add_spark_options,
     add_store_options,
     cancel_jobs,
@@ -128,6 +129,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--endpoint",
         metavar="ENDPOINT",
+        type=endpoint,
         help="read from a broker, such as tcp://127.0.0.1:5671 (default: $ZAMBEZI_ENDPOINT, or that of the context)",
     )
     options.add_argument(
@@ -156,13 +158,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--min-partitions", metavar="COUNT", type=int, help="read with at least this many tasks (default: by size)"
     )
-    options.add_argument(
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="any option of the Spark source, such as maxBytesPerTrigger=1g (can be repeated)",
-    )
+    add_source_option(options, "maxBytesPerTrigger=1g")
     options.add_argument(
         "--reader",
         metavar="NAME",
@@ -422,7 +418,7 @@ def compact(arguments: argparse.Namespace) -> int:
     hours = -(-int(arguments.keep) // 3600)
     table = LakeTable(Place(arguments.table, store_options(arguments)), "")
     if not table.exists:
-        raise OptionsError(f"there is no Delta table in {table.place}")
+        raise InputError(f"there is no Delta table in {table.place}")
     from zambezi.spark.lake.sums import add_up  # noqa: PLC0415
     from zambezi.spark.pipelines import PIPELINES  # noqa: PLC0415
 

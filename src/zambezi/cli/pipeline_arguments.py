@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.pipeline_settings import settings_of
-from zambezi.cli.spark import check_source, check_times, given, pair, source_place, store_options
+from zambezi.cli.spark import check_source, check_times, given, more_options, source_place, store_options
 
 if TYPE_CHECKING:
     import argparse
@@ -82,7 +82,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     reader = f"pipeline-{arguments.name}" if arguments.reader is None else arguments.reader
     if reader and arguments.endpoint and grows(arguments):
         options["reader"] = reader
-    return given(options) | dict(pair("--option", one) for one in arguments.option)
+    return given(options) | more_options(arguments)
 
 
 def _joined_streams(arguments: argparse.Namespace) -> str | None:
@@ -96,14 +96,13 @@ def grows(arguments: argparse.Namespace) -> bool:
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
     """Return the options of the Spark sink that the command line describes."""
-    return given(
-        {
-            "endpoint": arguments.endpoint,
-            "stream": stream,
-            "serverKey": arguments.server_key,
-            "secretKey": arguments.own_key,
-        }
-    )
+    options = {
+        "endpoint": arguments.endpoint,
+        "stream": stream,
+        "serverKey": arguments.server_key,
+        "secretKey": arguments.own_key,
+    }
+    return given(options) | (more_options(arguments) if arguments.name == RESTORE else {})
 
 
 def results_place(arguments: argparse.Namespace) -> Place:
@@ -120,10 +119,16 @@ def results_place(arguments: argparse.Namespace) -> Place:
 def check_places(arguments: argparse.Namespace) -> None:
     """Raise an error if there is nothing to read, or if results cannot be written where they must be."""
     if arguments.name == RESTORE:
+        from zambezi.spark.errors import OptionError  # noqa: PLC0415 - needs the extra
         from zambezi.spark.options import SINK, Options  # noqa: PLC0415
 
-        Options(sink_options(arguments, None), SINK)
+        sink = sink_options(arguments, None)
+        try:
+            Options(sink, SINK)
+        except OptionError as error:
+            raise OptionsError(str(error)) from error
         check_source(arguments, {"archive": arguments.archive})
+        check_source(arguments, sink)
         return
     from zambezi.spark.lake.place import Place  # noqa: PLC0415
     from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415

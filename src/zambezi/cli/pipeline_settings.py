@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.limits import limits_of
 from zambezi.cli.quantity import seconds
 
@@ -135,5 +135,5 @@ def _declaration(text: str) -> Declaration:
     try:
         schema = Path(detail).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionsError(f"--declare {text}: {detail} cannot be read: {error}") from error
+        raise InputError(f"--declare {text}: {detail} cannot be read: {error}") from error
     return Declaration(stream, "avro", schema, _AVRO[kind])

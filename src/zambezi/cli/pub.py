@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.counts import so_many
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.exported import parse_line
 from zambezi.cli.quantity import count
 from zambezi.wire.text import as_bytes, as_text
+from zambezi.zeps.errors import TimedOut
 
 if TYPE_CHECKING:
     import argparse
@@ -70,22 +71,28 @@ def run(arguments: argparse.Namespace) -> int:
     if [arguments.key is not None, arguments.tab, arguments.json].count(True) != 1:
         raise OptionsError("give either the KEY of all messages, or --tab or --json if each line has its own")
     _check(arguments)
-    published = skipped = 0
+    read = published = skipped = 0
     interrupted: KeyboardInterrupt | None = None
     with client_of(arguments) as client:
         named = {} if arguments.publisher is None else {"publisher": arguments.publisher}
         stream = client.stream(arguments.stream, **named)
         before = stream.resumed(timeout=arguments.timeout) if named else 0
         try:
-            for messages in _messages(arguments):
-                known = min(len(messages), before - skipped)
-                skipped += known
-                for some in paced(messages[known:], arguments.rate):
-                    stream.publish_many(some, timeout=arguments.timeout)
-                    published += len(some)
-        except KeyboardInterrupt as signalled:
-            interrupted = signalled  # the flush below still confirms what was read
-        stream.flush(timeout=arguments.timeout)
+            try:
+                for messages in _messages(arguments):
+                    read += len(messages)
+                    known = min(len(messages), before - skipped)
+                    skipped += known
+                    for some in paced(messages[known:], arguments.rate):
+                        stream.publish_many(some, timeout=arguments.timeout)
+                        published += len(some)
+            except KeyboardInterrupt as signalled:
+                interrupted = signalled  # the flush below still confirms what was read
+            stream.flush(timeout=arguments.timeout)
+        except TimedOut as error:
+            confirmed = skipped + stream.counters.confirmed
+            advice = "; the same command goes on after them" if named else ""
+            raise TimedOut(f"{error}. Confirmed are {confirmed:,} of {so_many(read, 'message')}{advice}") from error
     print(f"{so_many(published, 'message')} published to {arguments.stream}{_skipped(skipped)}", file=sys.stderr)
     if interrupted is not None and (arguments.body is not None or arguments.files is not None):
         raise interrupted  # Ctrl-C is the usual end of lines that are typed, but not of a number of messages
@@ -153,7 +160,7 @@ def _messages(arguments: argparse.Namespace) -> Iterator[list[tuple[str, bytes]]
         elif arguments.tab:
             key, tab, text = text.partition(b"\t")
             if not tab:
-                raise OptionsError(f"line {number} of standard input has no tab between the key and the body")
+                raise InputError(f"line {number} of standard input has no tab between the key and the body")
             batch.append((as_text(key), text))
         else:
             batch.append((arguments.key, text))

@@ -1,23 +1,28 @@
-"""Sizes, times and positions in a stream, as arguments of commands."""
+"""Sizes, times, positions in a stream, endpoints and URLs, as arguments of commands."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from zambezi.cli.completion import offer
 from zambezi.server.config import quantity
 from zambezi.server.config.quantity import QuantityError, TooLong
+from zambezi.zmtp.endpoint import parse
+from zambezi.zmtp.errors import EndpointError
 
 T = TypeVar("T")
+
+_CONSOLE: Final = "http://127.0.0.1:8470"
 
 
 def _argument(read: Callable[[str], T], text: str) -> T:
     try:
         return read(text)
-    except QuantityError as error:
+    except (QuantityError, EndpointError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
@@ -75,6 +80,32 @@ def moment(text: str) -> datetime:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time in ISO 8601, such as {datetime.now(UTC).isoformat(timespec='seconds')}"
         ) from None
+
+
+def endpoint(text: str) -> str:
+    """Check an endpoint to connect to."""
+    _argument(parse, text)
+    return text
+
+
+def endpoints(text: str) -> str:
+    """Check endpoints to connect to, with commas between them."""
+    from zambezi.zeps.client.arguments import endpoints_of  # noqa: PLC0415 - needed only for clients of brokers
+
+    return ",".join(endpoint(one) for one in endpoints_of(text))
+
+
+def bound_endpoint(text: str) -> str:
+    """Check an endpoint to listen on."""
+    _argument(partial(parse, binding=True), text)
+    return text
+
+
+def console_url(text: str) -> str:
+    """Check the URL of a console."""
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text!a} is not the URL of a console: write one such as {_CONSOLE}")
+    return text
 
 
 def add_since(parser: argparse.ArgumentParser, default: str) -> None:

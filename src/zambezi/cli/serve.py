@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from zambezi.cli import logs
-from zambezi.cli.quantity import octets, seconds
+from zambezi.cli.quantity import bound_endpoint, octets, seconds
 from zambezi.errors import ZambeziError
 from zambezi.server import Config, Server, config
 from zambezi.server.config import environment
@@ -62,11 +62,15 @@ def add_parser(subparsers: Subparsers) -> None:
         help=f"the directory of the journals and sessions, created if it is missing (default: {defaults.server.data})",
     )
     parser.add_argument(
-        "--zeps", metavar="ENDPOINT", help=f"the endpoint of the broker of streams (default: {defaults.zeps.endpoint})"
+        "--zeps",
+        metavar="ENDPOINT",
+        type=bound_endpoint,
+        help=f"the endpoint of the broker of streams (default: {defaults.zeps.endpoint})",
     )
     parser.add_argument(
         "--mcollective",
         metavar="ENDPOINT",
+        type=bound_endpoint,
         help=f"the endpoint of the middleware of fleets (default: {defaults.mcollective.endpoint})",
     )
     parser.add_argument(

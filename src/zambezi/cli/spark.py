@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
+from zambezi.cli.notices import show_warnings, telling, warn
 from zambezi.cli.signals import away_from_signals
 from zambezi.cli.surroundings import add_context_option, setting_of
 from zambezi.errors import ZambeziError
@@ -108,28 +109,45 @@ def check_times(arguments: argparse.Namespace) -> None:
 
 
 def check_source(arguments: argparse.Namespace, options: Mapping[str, str], *, is_growing: bool = False) -> None:
-    """Raise an error for wrong options of the source, and for an archive or a directory that has no messages.
+    """Raise an error for wrong options of the source, and if its broker, its directory or a stream is not there.
 
-    `arguments` say which server plans the queries: that of Spark Connect can have other directories. A broker is not
-    asked: it can be down for a while.
+    `arguments` say which server plans the queries: that of Spark Connect can have other directories, and other brokers.
+    A run that follows waits for streams that do not exist yet.
     """
-    from zambezi.spark.base_reader import open_backend  # noqa: PLC0415 - needs Spark
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - needs Spark
+
+    from zambezi.spark.base_reader import BaseReader  # noqa: PLC0415
+    from zambezi.spark.errors import OptionError, no_such_stream  # noqa: PLC0415
     from zambezi.spark.options import BATCH, STREAM, Options  # noqa: PLC0415
 
     names_streams = any(name in options for name in ("stream", "streams", "streamPattern"))
     chosen = dict(options) if names_streams else {**options, "streamPattern": ""}
-    checked = Options(chosen, STREAM if is_growing else BATCH)
-    is_elsewhere = (arguments.master or "").startswith("sc://")
+    try:
+        checked = Options(chosen, STREAM if is_growing else BATCH)
+    except OptionError as error:
+        raise OptionsError(str(error)) from error
     if "archive" in checked:
         _check_archive(options["archive"], store_options(arguments))
-    if checked["path"] is None or is_elsewhere:
+    reader = BaseReader(StructType(), checked)
+    if not reader.has_backend or (arguments.master or "").startswith("sc://"):
         return
-    backend = open_backend(checked)
+    follows = getattr(arguments, "follow", False)
+    show_warnings()
     try:
-        if not backend.streams(pattern="") and not getattr(arguments, "follow", False):
-            raise OptionsError(f"--path {arguments.path} has no streams: name the data directory of a broker")
+        with telling(f"waiting for {checked['endpoint'] or checked['path']}, which has not answered yet"):
+            present = reader.streams()
+            missing = reader.missing_streams(present)
+            known = reader.backend.streams() if missing or not present else present
     finally:
-        backend.close()
+        reader.close()
+    if "path" in checked and not known and not follows:
+        raise InputError(f"--path {arguments.path} has no streams: name the data directory of a broker")
+    if missing and "archive" not in checked:
+        problem = no_such_stream(missing, known)
+        if not is_growing:
+            raise problem
+        if follows:
+            warn(f"{problem}; the run begins with it when somebody has published to it")
 
 
 def _check_archive(archive: str, stored: Mapping[str, str]) -> None:
@@ -138,7 +156,7 @@ def _check_archive(archive: str, stored: Mapping[str, str]) -> None:
 
     table = LakeTable(Place(archive, stored), "archive")
     if table.state is None:
-        raise OptionsError(f"--archive {table.place}: there is no archive; `zambezi pipeline run archive` makes one")
+        raise InputError(f"--archive {table.place}: there is no archive; `zambezi pipeline run archive` makes one")
 
 
 def add_store_options(parser: argparse._ActionsContainer) -> None:
@@ -156,6 +174,22 @@ def add_store_options(parser: argparse._ActionsContainer) -> None:
 def store_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the object store that the command line describes."""
     return dict(pair("--store-option", one) for one in arguments.store_option)
+
+
+def add_source_option(options: argparse._ArgumentGroup, example: str) -> None:
+    """Add --option, for options of Spark's source that have no option of their own."""
+    options.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help=f"any option of the Spark source, such as {example} (can be repeated)",
+    )
+
+
+def more_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of Spark's source that were given with --option."""
+    return dict(pair("--option", one) for one in arguments.option)
 
 
 def given(options: Mapping[str, str | None]) -> dict[str, str]:

@@ -18,10 +18,11 @@ from rich.table import Table
 from zambezi.cli.client import ENDPOINT
 from zambezi.cli.errors import OptionsError, error_line
 from zambezi.cli.formats import json_bytes
-from zambezi.cli.quantity import moment
+from zambezi.cli.quantity import endpoint, moment
 from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
     add_key_options,
+    add_source_option,
     add_spark_options,
     add_store_options,
     cancel_jobs,
@@ -30,6 +31,7 @@ from zambezi.cli.spark import (
     check_times,
     fill_in_broker,
     given,
+    more_options,
     source_place,
     spark_session,
     store_options,
@@ -77,6 +79,7 @@ def add_parser(subparsers: Subparsers) -> None:
     options.add_argument(
         "--endpoint",
         metavar="ENDPOINT",
+        type=endpoint,
         help=f"the endpoint of a broker (default: $ZAMBEZI_ENDPOINT, or that of the context, or {ENDPOINT})",
     )
     options.add_argument("--path", metavar="DIR", help="the data directory of a broker, or the URL of a store")
@@ -88,6 +91,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add_store_options(options)
     options.add_argument("--since", metavar="TIME", type=moment, help="read messages from this time on (ISO 8601)")
     options.add_argument("--until", metavar="TIME", type=moment, help="read messages up to this time (ISO 8601)")
+    add_source_option(options, "timeout=5s")
     add_key_options(options)
     add_spark_options(parser)
     parser.set_defaults(run=run)
@@ -207,7 +211,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     is_enough = arguments.path or (arguments.archive and not arguments.endpoint and not arguments.context)
     if not is_enough:
         fill_in_broker(arguments)
-    options = given(source_place(arguments))
+    options = given(source_place(arguments)) | more_options(arguments)
     if arguments.archive:
         stored = store_options(arguments)
         return options | {"archive": arguments.archive} | ({"storeOptions": json.dumps(stored)} if stored else {})

@@ -17,7 +17,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 from zambezi.cli.completion import offer
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 
 # The settings of a context, and what they are.
 SETTINGS: Final = {
@@ -89,7 +89,7 @@ class Contexts:
         except FileNotFoundError:
             return cls(path, {})
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise OptionsError(f"{path}: it is not valid TOML: {error}") from error
+            raise InputError(f"{path}: it is not valid TOML: {error}") from error
         return cls(path, _contexts_in(table, path), _text(table.get("current", ""), "current", path))
 
     def choose(self, named: str | None) -> Mapping[str, str]:
@@ -98,9 +98,9 @@ class Contexts:
         return self.find(name) if name else {}
 
     def find(self, name: str) -> Mapping[str, str]:
-        """Return the settings of a context; raise `OptionsError` if it does not exist."""
+        """Return the settings of a context; raise `InputError` if it does not exist."""
         if name not in self.all:
-            raise OptionsError(f"there is no context {name!a} in {self.path}: `zambezi context list` shows them")
+            raise InputError(f"there is no context {name!a} in {self.path}: `zambezi context list` shows them")
         return self.all[name]
 
     def save(self) -> None:
@@ -125,14 +125,14 @@ def check_name(name: str) -> str:
 def _contexts_in(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, str]]:
     found = table.get("contexts", {})
     if not isinstance(found, dict):
-        raise OptionsError(f"{path}: contexts must be tables, such as [contexts.lab]")
+        raise InputError(f"{path}: contexts must be tables, such as [contexts.lab]")
     contexts: dict[str, dict[str, str]] = {}
     for name, settings in found.items():
         if not isinstance(settings, dict):
-            raise OptionsError(f"{path}: contexts.{name} must be a table")
+            raise InputError(f"{path}: contexts.{name} must be a table")
         unknown = sorted(settings.keys() - SETTINGS.keys())
         if unknown:
-            raise OptionsError(
+            raise InputError(
                 f"{path}: contexts.{name} has no setting {unknown[0]!a}; it can have {', '.join(SETTINGS)}"
             )
         contexts[name] = {key: _text(value, f"contexts.{name}.{key}", path) for key, value in settings.items()}
@@ -141,5 +141,5 @@ def _contexts_in(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, st
 
 def _text(value: object, name: str, path: Path) -> str:
     if not isinstance(value, str):
-        raise OptionsError(f"{path}: {name} must be a text in quotes")
+        raise InputError(f"{path}: {name} must be a text in quotes")
     return value

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.notices import warn
-from zambezi.cli.quantity import seconds
+from zambezi.cli.quantity import console_url, seconds
 from zambezi.cli.stream_tables import size
 from zambezi.cli.surroundings import add_context_option, setting_of
 from zambezi.cli.terminal import Console, say, table_console
@@ -62,6 +62,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--console",
         metavar="URL",
+        type=console_url,
         help=f"the URL of the console (default: $ZAMBEZI_CONSOLE, or that of the context, or {URL})",
     )
     parser.add_argument(

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.exec import NOT_STARTED, POLL, Commands, Ended, add_exec_options
 from zambezi.cli.notices import warn
 from zambezi.cli.quantity import count, seconds
@@ -56,6 +56,12 @@ def check_options(arguments: argparse.Namespace) -> None:
     """Raise `OptionsError` if options contradict each other."""
     if arguments.shared is None and (arguments.wait or arguments.limit or arguments.dead):
         raise OptionsError("--wait, --limit and --dead are for members of a group: give --shared, too")
+    refused = {"--name": arguments.name, "--until": arguments.until, "--multicast": arguments.multicast or None}
+    for option, value in refused.items():
+        if arguments.shared is not None and value is not None:
+            raise OptionsError(f"{option} does not work with --shared: leave one of them out")
+    if arguments.name is not None and arguments.multicast:
+        raise OptionsError("--multicast does not work with --name: a multicast group keeps no positions")
     if arguments.exec is None:
         return
     if arguments.shared is None and arguments.name is None:
@@ -111,7 +117,7 @@ class _Worker:
             self._end()
         self._commands.check()
         if self._failed:
-            raise OptionsError(self._failed)
+            raise InputError(self._failed)
         return 0
 
     def _keep(self) -> None:

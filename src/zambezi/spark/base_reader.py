@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -104,6 +104,10 @@ class BaseReader:
         if names is not None:
             return self.backend.streams(names)
         return self.backend.streams(pattern=self.options["streamPattern"])
+
+    def missing_streams(self, present: Container[str]) -> list[str]:
+        """Return the streams that the options name, and that do not exist now."""
+        return [name for name in self.named_streams() or () if name not in present]
 
     def handle_data_loss(self, loss: DataLoss) -> None:
         """Raise the error if `failOnDataLoss` is set, otherwise log a warning."""

@@ -20,7 +20,7 @@ from zambezi.spark.archive_reader import Archive, join
 from zambezi.spark.backend import SequenceRange, StreamState, trimmed_error
 from zambezi.spark.base_reader import BaseReader, value_for
 from zambezi.spark.columns import RecordBatch
-from zambezi.spark.errors import NoSuchStream, OptionError
+from zambezi.spark.errors import OptionError, no_such_stream
 from zambezi.spark.filters import PushedFilters
 from zambezi.spark.options import EARLIEST, LATEST
 
@@ -55,15 +55,14 @@ class BatchReader(BaseReader, DataSourceReader):
         archived = archive.positions if archive is not None else {}
         self.archived = frozenset(archived)
         present = self.streams() if self.has_backend else {}
-        missing = [name for name in self.named_streams() or () if name not in present and name not in archived]
+        missing = [name for name in self.missing_streams(present) if name not in archived]
         if missing:
-            known = {
-                *(archive.streams if archive is not None else ()),
-                *(self.backend.streams() if self.has_backend else ()),
-            }
-            raise NoSuchStream(
-                f"there is no stream {', '.join(map(ascii, missing))}: "
-                f"there are {', '.join(map(ascii, sorted(known))) or 'none'}"
+            raise no_such_stream(
+                missing,
+                {
+                    *(archive.streams if archive is not None else ()),
+                    *(self.backend.streams() if self.has_backend else ()),
+                },
             )
         joined = {name: join(state, archived.get(name)) for name, state in present.items()}
         streams = {name: state for name, (state, _) in joined.items()}

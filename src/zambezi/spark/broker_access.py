@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from zambezi.spark.task_connection import TaskConnection
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.security import Security
 
+_log: Final = logging.getLogger("zambezi.spark")
+
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+_QUIET: Final = 2.0  # seconds without an answer, after which the log says why
 
 T = TypeVar("T")
 
@@ -36,6 +40,7 @@ class BrokerAccess:
         self._sleep = sleep
         self._deadline: float | None = None  # of the attempts that are being made
         self._tries = 0
+        self._has_warned = False
 
     def connect(self, stream: str) -> TaskConnection:
         """Connect to the broker and attach to a stream. Wait for the broker if it is not reachable."""
@@ -68,11 +73,17 @@ class BrokerAccess:
         """Let the time of the present attempts begin anew: the broker has answered."""
         self._deadline = self._clock() + self._timeout
         self._tries = 0
+        self._has_warned = False
 
     def _wait_after(self, error: ConnectionLost) -> None:
         """Wait until the next attempt, or raise if the time is over."""
         self._tries += 1
-        delay = _BACKOFF.delay(self._tries, random.Random())
-        if self._clock() + delay > (self._deadline or 0.0):
+        left = self._time_left
+        if not left:
             raise type(error)(f"{error} (tried for {self._timeout:g} seconds: option 'timeout')") from None
+        # The last attempt is at the end of the time, so that a caller which compares times does not begin again.
+        delay = min(left, _BACKOFF.delay(self._tries, random.Random()))
+        if not self._has_warned and self._timeout - left + delay >= _QUIET:
+            self._has_warned = True
+            _log.warning("%s; it is tried again for up to %.0f s", error, left)
         self._sleep(delay)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+from heapq import nsmallest
+from typing import Final
+
 from zambezi.errors import ZambeziError
+
+_SIMILAR: Final = 10  # names in an error
 
 
 class SparkError(ZambeziError):
@@ -23,6 +30,28 @@ class DamagedLog(SparkError):
 
 class NoSuchStream(SparkError):
     """A stream in the options that does not exist."""
+
+
+def no_such_stream(missing: Sequence[str], known: Collection[str]) -> NoSuchStream:
+    """Return the error for streams that do not exist, with the names that are most like the first of them.
+
+    >>> no_such_stream(["reading"], ["readings", "alarms"])
+    NoSuchStream("there is no stream 'reading': similar names are 'readings' (of 2 streams)")
+    """
+    similar = get_close_matches(missing[0], known, _SIMILAR)
+    if similar:
+        of_all = f" (of {len(known):,} streams)" if len(similar) < len(known) else ""
+        there_are = f"similar names are {_quoted(similar)}{of_all}"
+    elif known:
+        more = f" and {len(known) - _SIMILAR:,} more" if len(known) > _SIMILAR else ""
+        there_are = f"there are {_quoted(nsmallest(_SIMILAR, known))}{more}"
+    else:
+        there_are = "there are none"
+    return NoSuchStream(f"there is no stream {_quoted(missing)}: {there_are}")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(ascii, names))
 
 
 class DataLoss(SparkError):

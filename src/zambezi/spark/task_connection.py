@@ -64,7 +64,8 @@ class TaskConnection:
         self, endpoint: str, security: Security, stream: str, timeout: float, *, first_timeout: float | None = None
     ) -> None:
         """Connect and attach. `first_timeout` is the timeout until that is done, if it is another one."""
-        self._name = f"{endpoint}, stream {stream!a}"
+        # Reserved streams are not what a person has asked for.
+        self._name = endpoint if stream.startswith("$") else f"{endpoint}, stream {stream!a}"
         self._timeout = max(_LEAST, timeout if first_timeout is None else first_timeout)
         self._buffer = bytearray(BUFFER)
         self._filled = 0

@@ -311,7 +311,7 @@ class Stream:
         except TimedOut:
             problem = self._waiter.failure(what, timeout)
             held = await self._ask_why() if timeout is not None and timeout >= WORTH_ASKING else ""
-            raise TimedOut(f"{problem}; the broker keeps them waiting: {held}" if held else problem) from None
+            raise TimedOut(f"{problem}; the broker keeps messages waiting: {held}" if held else problem) from None
 
     async def _warn(self) -> None:
         """Log why messages wait, so that no program waits in silence. A connection without a broker does so itself."""
@@ -341,7 +341,7 @@ class Stream:
             connection.check_open()
             return connection.found
 
-        return await self._waiter.until(attempt, timeout, f"the broker did not tell where {self.name!r} stands")
+        return await self._until(attempt, timeout, f"the broker did not tell where {self.name!r} stands")
 
     def _publisher(self) -> PublisherConnection:
         """Return the connection that publishes; the first call makes it."""

@@ -310,7 +310,7 @@ class Stream:
         except TimedOut:
             problem = self._waiter.failure(what, timeout)
             held = self._ask_why() if timeout is not None and timeout >= WORTH_ASKING else ""
-            raise TimedOut(f"{problem}; the broker keeps them waiting: {held}" if held else problem) from None
+            raise TimedOut(f"{problem}; the broker keeps messages waiting: {held}" if held else problem) from None
 
     def _warn(self) -> None:
         """Log why messages wait, so that no program waits in silence. A connection without a broker does so itself."""
@@ -340,7 +340,7 @@ class Stream:
             connection.check_open()
             return connection.found
 
-        return self._waiter.until(attempt, timeout, f"the broker did not tell where {self.name!r} stands")
+        return self._until(attempt, timeout, f"the broker did not tell where {self.name!r} stands")
 
     def _publisher(self) -> PublisherConnection:
         """Return the connection that publishes; the first call makes it."""

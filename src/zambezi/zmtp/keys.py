@@ -137,7 +137,8 @@ def write_pair(
     replace it atomically: a reader finds the old file or the new one, never a part.
     """
     place = Path(directory)
-    _check_name(name, place)
+    if problem := name_problem(name):
+        raise KeyFileError(place, f"{name!a} cannot name a key: {problem}")
     public_path = place / f"{name}{PUBLIC_SUFFIX}"
     secret_path = place / f"{name}{SECRET_SUFFIX}"
     if not force:
@@ -209,18 +210,15 @@ def read_key_file(path: str | os.PathLike[str]) -> KeyFile:
     return _parse(place, text)
 
 
-def _check_name(name: str, directory: Path) -> None:
+def name_problem(name: str) -> str:
+    """Return why a text cannot name a key; empty if it can."""
     if not name:
-        problem = "it is empty"
-    elif name.startswith("."):
-        problem = "it begins with a dot"
-    elif "/" in name or "\\" in name:
-        problem = "it contains a slash; name the directory apart from it"
-    elif not name.isprintable():
-        problem = "it contains characters that cannot be printed"
-    else:
-        return
-    raise KeyFileError(directory, f"{name!a} cannot name a key: {problem}")
+        return "it is empty"
+    if name.startswith("."):
+        return "it begins with a dot"
+    if "/" in name or "\\" in name:
+        return "it contains a slash; name the directory apart from it"
+    return "" if name.isprintable() else "it contains characters that cannot be printed"
 
 
 def _already_exists(path: Path) -> KeyFileError:

@@ -33,14 +33,17 @@ from tests.zeps.serving import serving
 from tests.zmtp.waiting import wait_until
 from zambezi.cli import main, pipeline, terminal
 from zambezi.cli import spark as spark_command
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.pipeline_arguments import source_options
 from zambezi.cli.pipeline_settings import settings_of
 from zambezi.cli.results import result_view
 from zambezi.cli.spark import spark_session
+from zambezi.spark import base_reader
+from zambezi.spark.errors import ConnectionLost
 from zambezi.spark.lake import frames
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.table import LakeTable
+from zambezi.spark.options import Options
 from zambezi.spark.pipelines import PIPELINES, Progress, batches
 from zambezi.spark.pipelines.body_profile import Declaration
 from zambezi.spark.pipelines.pipeline import Rows
@@ -159,7 +162,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
 def test_options_that_contradict_each_other_are_refused(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*RUN, *arguments]) == 1
+    assert main([*RUN, *arguments]) == 2
     assert told in capsys.readouterr().err
 
 
@@ -178,24 +181,46 @@ BROKER = ["--endpoint", "tcp://127.0.0.1:1"]
 
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "status", "told"),
     [
-        (["traffic", "--path", "missing", "--out", "out"], "missing is no data directory: there is no such directory"),
-        (["traffic", "--path", "empty", "--out", "out"], "--path empty has no streams: name the data directory"),
-        (["archive", "--path", "empty", "--out", "out"], "--path empty has no streams: name the data directory"),
-        (["archive", "--path", "data", "--out", "file"], "file is a file, not a directory"),
-        (["archive", "--path", "data", "--out", "file/out"], "a part of the path is a file"),
-        (["archive", "--path", "data", "--out", "out", "--csv", "file"], "file is a file, not a directory"),
-        (["archive", "--path", "data", "--out", "out", "--results", "file/x"], "a part of the path is a file"),
-        (["archive", "--path", "data", "--out", "out", "--report", "empty"], "empty is a directory: give the name of"),
-        (["archive", "--path", "data", "--out", "out", "--option", "verfy=true"], "there is no option 'verfy'"),
-        (["quality", "--path", "data", "--out", "out", "--declare", "a=avro:missing"], "missing cannot be read"),
-        (["restore", "--archive", "missing", *BROKER], "missing: there is no archive; `zambezi pipeline run archive`"),
-        (["restore", "--archive", "empty", "--endpoint", "nonsense"], "option 'endpoint' is 'nonsense'"),
+        (
+            ["traffic", "--path", "missing", "--out", "out"],
+            1,
+            "missing is no data directory: there is no such directory",
+        ),
+        (["traffic", "--path", "empty", "--out", "out"], 1, "--path empty has no streams: name the data directory"),
+        (["archive", "--path", "empty", "--out", "out"], 1, "--path empty has no streams: name the data directory"),
+        (["archive", "--path", "data", "--out", "file"], 1, "file is a file, not a directory"),
+        (["archive", "--path", "data", "--out", "file/out"], 1, "a part of the path is a file"),
+        (["archive", "--path", "data", "--out", "out", "--csv", "file"], 1, "file is a file, not a directory"),
+        (["archive", "--path", "data", "--out", "out", "--results", "file/x"], 1, "a part of the path is a file"),
+        (
+            ["archive", "--path", "data", "--out", "out", "--report", "empty"],
+            1,
+            "empty is a directory: give the name of",
+        ),
+        (["archive", "--path", "data", "--out", "out", "--option", "verfy=true"], 2, "there is no option 'verfy'"),
+        (["quality", "--path", "data", "--out", "out", "--declare", "a=avro:missing"], 1, "missing cannot be read"),
+        (
+            ["restore", "--archive", "missing", *BROKER],
+            1,
+            "missing: there is no archive; `zambezi pipeline run archive`",
+        ),
+        (["restore", "--archive", "empty", "--endpoint", "nonsense"], 2, "argument --endpoint: 'nonsense' is no"),
+        (["restore", "--archive", "empty", "--endpoint", "inproc://x"], 2, "option 'endpoint' is 'inproc://x'"),
+        (["archive", "--endpoint", "inproc://x", "--out", "out"], 2, "option 'endpoint' is 'inproc://x'"),
+        (
+            ["archive", "--path", "data", "--out", "out", "--streams", "x", "--option", "stream=y"],
+            2,
+            "exactly one of the options",
+        ),
+        (["traffic", "--path", "data", "--out", "out", "--limit", "missing=-1"], 2, "--limit missing=-1: missing must"),
+        (["traffic", "--path", "data", "--out", "out", "--config", "missing"], 1, "missing: No such file"),
     ],
 )
 def test_mistakes_are_told_before_spark_starts(
     arguments: list[str],
+    status: int,
     told: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -205,9 +230,87 @@ def test_mistakes_are_told_before_spark_starts(
     write(tmp_path / "data", "readings", numbered(1))
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
-    assert main([*RUN, *arguments]) == 1
+    assert main([*RUN, *arguments]) == status
     assert told in capsys.readouterr().err
     assert not list(tmp_path.rglob(".zambezi-*"))
+
+
+@pytest.fixture
+def nobody() -> str:
+    """Return an endpoint where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    "options", [["traffic"], ["archive"], ["traffic", "--streams", "a,b"], ["traffic", "--follow"]]
+)
+def test_a_broker_that_is_not_there_is_told_before_spark_starts(
+    options: list[str], nobody: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main([*RUN, *options, "--endpoint", nobody, "--out", str(out), "--option", "timeout=100ms"]) == 1
+    error = capsys.readouterr().err
+    told = f"zambezi: {nobody}: Connection refused (tried for 0.1 seconds: option 'timeout')"
+    assert error == f"{told} (nothing listens there: is zambezi serve running?)\n"
+
+    assert not out.exists()
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_restore_asks_its_broker_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def lose(options: Options) -> None:
+        asked.append(options["endpoint"])
+        raise ConnectionLost("nobody is there")
+
+    write(tmp_path / "data", "readings", numbered(1))
+    archive(tmp_path / "data", tmp_path / "archive")
+    monkeypatch.setattr(base_reader, "open_backend", lose)
+    assert main([*RUN, "restore", "--archive", str(tmp_path / "archive"), *BROKER]) == 1
+    assert capsys.readouterr().err == "zambezi: nobody is there\n"
+    assert asked == ["tcp://127.0.0.1:1"]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_server_of_spark_connect_has_brokers_of_its_own(
+    nobody: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--endpoint", nobody, "--out", str(tmp_path / "out"), "--master", "sc://host"]
+    assert main([*RUN, "traffic", *given]) == 1
+    assert "Spark was started" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_stream_that_does_not_exist_is_told_before_spark_starts(
+    is_served: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    write(data, "readings", numbered(3))
+    write(data, "alarms", numbered(3))
+    missing = "there is no stream 'redings': similar names are 'readings' (of 2 streams)"
+    with serving(data) if is_served else contextlib.nullcontext((None, "")) as (_, endpoint):
+        source = ["--endpoint", endpoint] if is_served else ["--path", str(data)]
+
+        def told(*options: str) -> list[str]:
+            given = [*source, "--out", str(tmp_path / "out"), "--streams", "readings,redings", *options]
+            assert main([*RUN, "traffic", *given]) == 1
+            return capsys.readouterr().err.splitlines()
+
+        assert told() == [f"zambezi: {missing}"]
+        warning, started = told("--follow")
+        assert warning == f"zambezi: warning: {missing}; the run begins with it when somebody has published to it"
+        assert "Spark was started" in started
+        (started,) = told("--incremental")  # it says at its end that the stream was missing
+        assert "Spark was started" in started
+        assert main([*RUN, "traffic", *source, "--out", str(tmp_path / "out"), "--streams", "readings"]) == 1
+        (started,) = capsys.readouterr().err.splitlines()
+        assert "Spark was started" in started
 
 
 def test_without_spark_it_says_what_to_install(
@@ -333,7 +436,7 @@ def test_a_run_that_is_not_healthy_ends_with_3_and_publishes_alarms(
         client.stream("readings").publish_many(numbered(30))
         client.stream("readings").flush()
         options = ["--streams", "readings", "--limit", "missing=-1", "--publish", "alarms", "--json"]
-        assert main([*RUN, "archive", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 1
+        assert main([*RUN, "archive", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 2
         assert "--limit missing=-1: missing must be 0 to" in capsys.readouterr().err
         options[3] = "messages=31"
         assert main([*RUN, "traffic", "--endpoint", endpoint, "--out", str(tmp_path / "out"), *options]) == 3
@@ -427,7 +530,7 @@ def test_the_settings_of_the_command_line(tmp_path: Path) -> None:
     )
     assert source_options(arguments)["streams"] == "a,b"
     arguments.declare = ["y=avro:nowhere.avsc"]
-    with pytest.raises(OptionsError, match=r"nowhere\.avsc cannot be read"):
+    with pytest.raises(InputError, match=r"nowhere\.avsc cannot be read"):
         settings_of(arguments)
 
 
@@ -466,7 +569,7 @@ def test_compacting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"table": str(out), **counts}
     assert main(["pipeline", "compact", str(tmp_path / "nothing")]) == 1
     assert "there is no Delta table in" in capsys.readouterr().err
-    assert main(["pipeline", "compact", str(out), "--keep", "1h"]) == 1
+    assert main(["pipeline", "compact", str(out), "--keep", "1h"]) == 2
     assert "--keep must be at least 1d" in capsys.readouterr().err
 
 
