@@ -3,12 +3,13 @@
     python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2] [--only sink|queries|lake|latency|small]
 
 Count, groupBy(key), a scan of all columns to nowhere, and a write to Parquet, from the source by path and by endpoint
-(a broker in a process of its own), from Parquet and from JSON lines that have the same rows. Then decoding alone on one
-core, the sink beside our own client's batched publish, a streaming query over everything, how long a small batch
-takes, Delta tables (bench.spark_lake), the time from publish to sink (bench.spark_latency), and small batches, many
-streams and CURVE (bench.spark_small). Each figure is the median of the rounds, which take turns; the bars are those of
-the design. The sink's figures include the processor time of each process, which says more than the clock if other
-programs use the machine.
+(a broker in a process of its own), from Parquet and from JSON lines that have the same rows, and from a source that has
+its rows ready (bench.spark_floor), which no source in Python can pass. Then decoding alone on one core, the sink beside
+our own client's batched publish, a streaming query over everything, how long a small batch takes, Delta tables
+(bench.spark_lake), the time from publish to sink (bench.spark_latency), and small batches, many streams and CURVE
+(bench.spark_small). Each figure is the median of the rounds, which take turns; the bars are those of the design. The
+sink's figures include the processor time of each process, which says more than the clock if other programs use the
+machine.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: TC002 - what is measure
 
 from bench.report import Bars, environment, table
 from bench.spark_broker import broker
+from bench.spark_floor import ReadyBatches, ready_rows
 from bench.spark_latency import run_latency
 from zambezi.spark import session
 from zambezi.spark.columns import BatchTimes, EncodedMessages, RecordBatchBuilder
@@ -43,6 +45,7 @@ from zambezi.zeps.sync import Client
 STREAM = "readings"
 SIZE = 100
 BATCH = 8192
+READY = "ready batches (the floor of Python sources)"
 OWN = "our client, publish_many"
 SINK = "sink"  # of rows in memory, as our client has them
 PARQUET = "sink, from Parquet"
@@ -295,7 +298,7 @@ def main() -> None:
         with broker(work / "data") as (where, pid):
             endpoint = where["endpoint"]
             if arguments.only in (None, "queries"):
-                bars += run_queries(spark, work, endpoint, messages, rounds)
+                run_queries(spark, work, endpoint, messages, rounds, rows)
             if arguments.only in (None, "sink"):
                 bars += run_sink(spark, work, endpoint, pid, messages, rounds)
             if arguments.only in (None, "lake"):
@@ -316,9 +319,7 @@ def read(spark: SparkSession, work: Path, schema: str = SCHEMA, **options: str) 
     return spark.read.format("zeps").schema(schema).options(stream=STREAM, **where).load()
 
 
-def run_queries(
-    spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: int
-) -> list[tuple[str, float, float]]:
+def run_queries(spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: int, bars: Bars) -> None:
     print("\n### Decode alone, one core\n")
     print(table(["messages", "million/s (bar 8)"], decode_alone(rounds)), flush=True)
 
@@ -331,7 +332,9 @@ def run_queries(
         "endpoint": lambda: read(spark, work, endpoint=endpoint),
         "Parquet": lambda: spark.read.parquet(str(work / "parquet")),
         "JSON lines": lambda: spark.read.schema(columns).json(str(work / "json")),
+        READY: lambda: ready_rows(spark, messages),
     }
+    spark.dataSource.register(ReadyBatches)
     measured = Measured()
     queries(spark, origins, work, rounds, measured)
     for _ in range(rounds):  # without the log
@@ -350,21 +353,22 @@ def run_queries(
         ["a batch of one message, by endpoint", f"{statistics.median(small):.0f} ms" if small else "none came"],
     ]
     print(table(["", "median"], rows), flush=True)
-    return [
-        ("path, count, to JSON lines", measured["count", "JSON lines"] / measured["count", "path"], 1.3),
-        (
-            "path, count of sequences, to Parquet",
-            measured["count", "Parquet"] / measured["count", "path, sequence only"],
-            0.5,
-        ),
-        ("path, full scan, to Parquet", measured["full scan", "Parquet"] / measured["full scan", "path"], 1.0),
-        (
-            "path, write Parquet, to Parquet",
-            measured["write Parquet", "Parquet"] / measured["write Parquet", "path"],
-            0.9,
-        ),
-        ("endpoint to path, full scan", measured["full scan", "path"] / measured["full scan", "endpoint"], 0.6),
-    ]
+
+    def compare(name: str, task: str, ours: str, other: str, bar: float, *beside: str) -> None:
+        rates = {origin: f"{messages / measured[task, origin] / 1e6:.2f}" for origin in (ours, other, *beside)}
+        bars.at_least(
+            name,
+            measured[task, other] / measured[task, ours],
+            bar,
+            result=f"{rates.pop(ours)} million rows/s",
+            beside=", ".join(f"{origin} {rate}" for origin, rate in rates.items()),
+        )
+
+    compare("path, count, to JSON lines", "count", "path", "JSON lines", 1.3)
+    compare("path, count of sequences, to Parquet", "count", "path, sequence only", "Parquet", 0.5)
+    compare("path, full scan, to Parquet", "full scan", "path", "Parquet", 1.0, READY)
+    compare("path, write Parquet, to Parquet", "write Parquet", "path", "Parquet", 0.9)
+    compare("endpoint to path, full scan", "full scan", "endpoint", "path", 0.6)
 
 
 def run_sink(
