@@ -32,7 +32,7 @@ from zambezi.cli.pipeline_arguments import (
     source_options,
 )
 from zambezi.cli.pipeline_settings import add_settings, check_settings, settings_of
-from zambezi.cli.quantity import endpoint, moment, seconds
+from zambezi.cli.quantity import count, endpoint, moment, seconds
 from zambezi.cli.results import as_json, result_view, verdict_view
 from zambezi.cli.signals import away_from_signals
 from zambezi.cli.spark import (
@@ -152,11 +152,11 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--max-per-batch",
         metavar="COUNT",
-        type=int,
+        type=count,
         help="the maximum number of messages of a batch (with --incremental or --follow)",
     )
     options.add_argument(
-        "--min-partitions", metavar="COUNT", type=int, help="read with at least this many tasks (default: by size)"
+        "--min-partitions", metavar="COUNT", type=count, help="read with at least this many tasks (default: by size)"
     )
     add_source_option(options, "maxBytesPerTrigger=1g")
     options.add_argument(
@@ -208,7 +208,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     options.add_argument("--csv", metavar="DIR", help="write all rows of each report to a CSV file in a directory")
     options.add_argument("--json", action="store_true", help="print the verdict and the reports as JSON")
     options.add_argument(
-        "--rows", metavar="COUNT", type=int, default=12, help="the number of rows shown of each table (default: 12)"
+        "--rows", metavar="COUNT", type=count, default=12, help="the number of rows shown of each table (default: 12)"
     )
     options.add_argument(
         "--into", metavar="STREAM", help="the stream that restore publishes to (default: the original one)"
@@ -400,8 +400,8 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
     table = Table(title="restored", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("stream")
     table.add_column("messages", justify="right")
-    for name, count in counts.items():
-        table.add_row(printable(name), f"{count:,}")
+    for name, messages in counts.items():
+        table.add_row(printable(name), f"{messages:,}")
     table_console().print(table)
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.notices import warn
 from zambezi.cli.pipeline_settings import settings_of
 from zambezi.cli.spark import check_source, check_times, given, more_options, source_place, store_options
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 RESTORE: Final = "restore"
 JOIN: Final = "join"
 ARCHIVE: Final = "archive"  # always incremental
+_REACH: Final = ("endpoint", "serverKey", "secretKey", "timeout")  # the options that say how to reach a broker
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -35,6 +37,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
             "--csv": arguments.csv,
             "--report": arguments.report,
             "--plots": arguments.plots,
+            "--window": arguments.window,
+            "--delay": arguments.delay,
         }
     else:
         wanted = {"--out": arguments.out}
@@ -128,7 +132,7 @@ def check_places(arguments: argparse.Namespace) -> None:
         except OptionError as error:
             raise OptionsError(str(error)) from error
         check_source(arguments, {"archive": arguments.archive})
-        check_source(arguments, sink)
+        check_source(arguments, {name: value for name, value in sink.items() if name in _REACH})
         return
     from zambezi.spark.lake.place import Place  # noqa: PLC0415
     from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
@@ -138,7 +142,10 @@ def check_places(arguments: argparse.Namespace) -> None:
 
     pipeline, options = PIPELINES[arguments.name], source_options(arguments)
     settings = settings_of(arguments)
-    check_source(arguments, options, is_growing=grows(arguments))
+    present = check_source(arguments, options, is_growing=grows(arguments))
+    for declared in settings.declared:
+        if present is not None and not any(declared.covers(stream) for stream in present):
+            warn(f"--declare {declared.streams}: no stream of this run has such a name")
     place = pipeline.place(arguments.out, store_options(arguments))
     check_table(LakeTable(place, pipeline.name), pipeline, options, settings, grows=grows(arguments))
     places = [place, results_place(arguments)]
@@ -146,5 +153,7 @@ def check_places(arguments: argparse.Namespace) -> None:
         places.append(Place(arguments.csv))
     if arguments.report:
         places.append(place_of_page(arguments.report, store_options(arguments))[0])
+    if arguments.store_option and all(one.local is not None for one in places):
+        raise OptionsError("--store-option works only with an object store: --out is a directory")
     for one in places:
         one.check_writable()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.limits import limits_of
-from zambezi.cli.quantity import seconds
+from zambezi.cli.quantity import count, seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -16,33 +16,41 @@ if TYPE_CHECKING:
     from zambezi.spark.pipelines.body_profile import Declaration
 
 _AVRO: Final = {"avro": "none", "avro-confluent": "confluent", "avro-single-object": "single-object"}
+_NAMES: Final = ("window", "depth", "top", "delay", "flapping", "patience", "gap", "by", "left", "right", "within")
+_ONLY: Final = {  # the settings that only some pipelines have
+    "depth": ("traffic",),
+    "top": ("traffic",),
+    "flapping": ("network-health",),
+    "patience": ("fleet-audit",),
+    "declare": ("quality",),
+    "gap": ("sessions",),
+    "by": ("sessions", "join"),
+    "left": ("join",),
+    "right": ("join",),
+    "within": ("join",),
+}
 _HOW: Final = "write STREAM=json, STREAM=json:COLUMNS, STREAM=avro:FILE or STREAM=text"
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options for settings."""
     options = parser.add_argument_group("parameters")
+    options.add_argument("--window", metavar="TIME", type=seconds, help="the length of a window (default: 1m)")
     options.add_argument(
-        "--window", metavar="TIME", type=seconds, default=60.0, help="the length of a window (default: 1m)"
+        "--depth", metavar="COUNT", type=count, help="the number of parts in a key prefix (default: 1)"
     )
     options.add_argument(
-        "--depth", metavar="COUNT", type=int, default=1, help="the number of parts in a key prefix (default: 1)"
+        "--top", metavar="COUNT", type=count, help="the number of busiest keys to report (default: 20)"
     )
-    options.add_argument(
-        "--top", metavar="COUNT", type=int, default=20, help="the number of busiest keys to report (default: 20)"
-    )
-    options.add_argument(
-        "--delay", metavar="TIME", type=seconds, default=600.0, help="how late an event can arrive (default: 10m)"
-    )
+    options.add_argument("--delay", metavar="TIME", type=seconds, help="how late an event can arrive (default: 10m)")
     options.add_argument(
         "--flapping",
         metavar="TIME",
         type=seconds,
-        default=600.0,
         help="the time in which a flapping peer comes back several times (default: 10m)",
     )
     options.add_argument(
-        "--patience", metavar="TIME", type=seconds, default=60.0, help="how long a node may take to reply (default: 1m)"
+        "--patience", metavar="TIME", type=seconds, help="how long a node may take to reply (default: 1m)"
     )
     options.add_argument(
         "--declare",
@@ -57,28 +65,28 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--gap",
         metavar="TIME",
         type=seconds,
-        default=30.0,
         help="sessions: a longer silence ends a session (default: 30s)",
     )
     options.add_argument(
         "--by",
         metavar="EXPRESSION",
-        default="key",
         help='sessions and join: the key, an expression of Spark SQL such as "string(body):user" (default: key)',
     )
-    options.add_argument("--left", metavar="STREAM", default="", help="join: the stream with the first message")
-    options.add_argument("--right", metavar="STREAM", default="", help="join: the stream with the second message")
+    options.add_argument("--left", metavar="STREAM", help="join: the stream with the first message")
+    options.add_argument("--right", metavar="STREAM", help="join: the stream with the second message")
     options.add_argument(
         "--within",
         metavar="TIME",
         type=seconds,
-        default=5.0,
         help="join: the second message comes within this time (default: 5s)",
     )
 
 
 def check_settings(arguments: argparse.Namespace) -> None:
-    """Raise an error for settings that are missing or wrong."""
+    """Raise an error for settings that are missing or wrong, or that another pipeline has."""
+    for name, pipelines in _ONLY.items():
+        if getattr(arguments, name) and arguments.name not in pipelines:
+            raise OptionsError(f"--{name} does not work with {arguments.name}: it is for {' and '.join(pipelines)}")
     for one in arguments.declare:
         parts_of(one)
     if arguments.name != "join":
@@ -93,20 +101,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     """Return the settings that the command line describes."""
     from zambezi.spark.pipelines import Settings  # noqa: PLC0415 - needs Spark
 
+    given = {name: value for name in _NAMES if (value := getattr(arguments, name)) is not None}
     return Settings(
-        window=arguments.window,
-        depth=arguments.depth,
-        top=arguments.top,
-        delay=arguments.delay,
-        flapping=arguments.flapping,
-        patience=arguments.patience,
-        gap=arguments.gap,
-        by=arguments.by,
-        left=arguments.left,
-        right=arguments.right,
-        within=arguments.within,
-        declared=tuple(_declaration(one) for one in arguments.declare),
-        limits=limits_of(arguments),
+        **given, declared=tuple(_declaration(one) for one in arguments.declare), limits=limits_of(arguments)
     )
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -108,11 +108,14 @@ def check_times(arguments: argparse.Namespace) -> None:
         )
 
 
-def check_source(arguments: argparse.Namespace, options: Mapping[str, str], *, is_growing: bool = False) -> None:
+def check_source(
+    arguments: argparse.Namespace, options: Mapping[str, str], *, is_growing: bool = False
+) -> Collection[str] | None:
     """Raise an error for wrong options of the source, and if its broker, its directory or a stream is not there.
 
     `arguments` say which server plans the queries: that of Spark Connect can have other directories, and other brokers.
-    A run that follows waits for streams that do not exist yet.
+    A run that follows waits for streams that do not exist yet. Return the streams that the source has now; None if
+    that is not known.
     """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - needs Spark
 
@@ -130,7 +133,7 @@ def check_source(arguments: argparse.Namespace, options: Mapping[str, str], *, i
         _check_archive(options["archive"], store_options(arguments))
     reader = BaseReader(StructType(), checked)
     if not reader.has_backend or (arguments.master or "").startswith("sc://"):
-        return
+        return None
     follows = getattr(arguments, "follow", False)
     show_warnings()
     try:
@@ -148,6 +151,7 @@ def check_source(arguments: argparse.Namespace, options: Mapping[str, str], *, i
             raise problem
         if follows:
             warn(f"{problem}; the run begins with it when somebody has published to it")
+    return present
 
 
 def _check_archive(archive: str, stored: Mapping[str, str]) -> None:

@@ -153,6 +153,13 @@ def test_every_option_of_the_source_can_be_given() -> None:
         (["quality", "--path", "p", "--out", "o", "--declare", "a=text:b"], "text has no schema"),
         (["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--report", "f"], "--report does not work"),
         (["restore", "--archive", "a"], "restore needs --endpoint"),
+        (["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--window", "1m"], "--window does not work"),
+        (
+            ["archive", "--path", "p", "--out", "o", "--depth", "1"],
+            "--depth does not work with archive: it is for traff",
+        ),
+        (["join", "--path", "p", "--out", "o", "--gap", "9s"], "--gap does not work with join: it is for sessions"),
+        (["traffic", "--path", "p", "--out", "o", "--by", "key"], "it is for sessions and join"),
         (
             ["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--follow"],
             "--follow does not work with restore",
@@ -216,6 +223,12 @@ BROKER = ["--endpoint", "tcp://127.0.0.1:1"]
         ),
         (["traffic", "--path", "data", "--out", "out", "--limit", "missing=-1"], 2, "--limit missing=-1: missing must"),
         (["traffic", "--path", "data", "--out", "out", "--config", "missing"], 1, "missing: No such file"),
+        (["traffic", "--path", "data", "--out", "out", "--store-option", "region=x"], 2, "--store-option works only"),
+        (
+            ["quality", "--path", "data", "--out", "file", "--declare", "reading=json", "--declare", "read*=text"],
+            1,
+            "zambezi: warning: --declare reading: no stream of this run has such a name\nzambezi: ",
+        ),
     ],
 )
 def test_mistakes_are_told_before_spark_starts(
