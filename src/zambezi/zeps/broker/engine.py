@@ -142,6 +142,7 @@ class Engine:
         self._policies = dict(options.policies)
         self._numbers = 0
         self._streams: dict[str, BrokerStream] = {}
+        self._in_order: tuple[BrokerStream, ...] | None = None  # all of them; None if one was added or removed
         # Streams that are being sought, created or cut, and the sessions that wait for them.
         self.making: dict[str, list[Waiting]] = {}
         self._by_user = Quota(self.limits.user_streams)
@@ -172,12 +173,14 @@ class Engine:
 
     def names(self) -> list[str]:
         """Return the names of all streams, in order."""
-        return sorted(self._streams)
+        return [stream.name for stream in self.streams]
 
     @property
-    def streams(self) -> list[BrokerStream]:
-        """All streams, in the order of their names."""
-        return [self._streams[name] for name in self.names()]
+    def streams(self) -> tuple[BrokerStream, ...]:
+        """All streams, in the order of their names. They are sorted only if there are others than before."""
+        if self._in_order is None:
+            self._in_order = tuple(stream for _, stream in sorted(self._streams.items()))
+        return self._in_order
 
     def find(self, name: str) -> BrokerStream | None:
         """Return the stream of that name, or None."""
@@ -220,6 +223,7 @@ class Engine:
                 call_later=shell.call_later,
                 clock=shell.clock,
             )
+            self._in_order = None
             stream.fetch = shell.fetch
             stream.latency = self.latency
             stream.groups.find_stream = self.find
@@ -239,7 +243,7 @@ class Engine:
         if isinstance(stream, StoredStream) and stream.log.state is State.DEPOSED:
             self.drop_stream(stream, Moved())
             return
-        del self._streams[stream.name]
+        self._remove(stream.name)
         self.unusable[stream.name] = reason
         self._stop_stream(stream, reason)
 
@@ -248,10 +252,14 @@ class Engine:
         assert isinstance(self.store, Depot)
         stream.readers.close()
         stream.groups.close()
-        del self._streams[stream.name]
+        self._remove(stream.name)
         self.on_taken(stream)
         self._stop_stream(stream, str(moved))
         self.store.forget(stream.name)
+
+    def _remove(self, name: str) -> None:
+        del self._streams[name]
+        self._in_order = None
 
     def is_here(self, name: str) -> bool:
         """Return whether this broker serves a stream, or should make it: of brokers that share a store, one does."""
@@ -370,7 +378,7 @@ class Engine:
         stream.readers.close()
         stream.groups.close()
         name = stream.name
-        del self._streams[name]
+        self._remove(name)
         self.making[name] = []
         self.on_taken(stream)
         self._stop_stream(stream, reason)

@@ -165,7 +165,7 @@ class SharedRows(Generic[T]):
 
     def __init__(
         self,
-        things: Callable[[], list[tuple[str, T]]],
+        things: Callable[[], Iterable[tuple[str, T]]],
         describe: Callable[[T], dict[str, object]],
         find: Callable[[str], T | None] | None = None,
         elsewhere: Callable[[str], ZepsError | None] = lambda _: None,
@@ -273,10 +273,10 @@ class Reports:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._streams = SharedRows(
-            lambda: [(stream.name, stream) for stream in engine.streams], describe_stream, engine.find, engine.elsewhere
+            lambda: ((stream.name, stream) for stream in engine.streams), describe_stream, engine.find, engine.elsewhere
         )
         self._clients = SharedRows(
-            lambda: [(str(session.number), session) for session in engine.sessions], describe_session
+            lambda: ((str(session.number), session) for session in list(engine.sessions)), describe_session
         )
         self._readers: dict[BrokerStream, SharedRows[dict[str, object]]] = {}
         # The rows about brokers that share a store, by the name of the reserved stream.
