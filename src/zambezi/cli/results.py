@@ -1,7 +1,7 @@
 """Results of pipelines on a terminal, as narrow tables.
 
-If all times are on one day, the title has the date and the times have none. An id is shortened. The name of a column is
-shown as words, so that it can be wrapped. The files have everything in full.
+If all times are on one day, the title has the date and the times have none. An id is shortened. The files have
+everything in full.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from zambezi.cli.fitting import FittingTable
 from zambezi.spark.report.page import shown
 from zambezi.wire.text import printable
 
@@ -40,7 +40,11 @@ def result_view(result: Result, most: int, place: str) -> RenderableType:
     title = Text(printable(result.title), "bold")
     if day:
         title.append(f"  {day}", "not bold dim")
-    parts: list[RenderableType] = [_table(found.columns, found.numbers, rows, day) if rows else Text("none", "dim")]
+    cells = [[_cell(cell, day) for cell in row] for row in rows]
+    columns = [name.replace("_", " ") for name in found.columns]
+    numbers = {index for index, name in enumerate(found.columns) if name in found.numbers}
+    table = FittingTable(columns, numbers, cells, f"{place}/{result.name}.json has all columns")
+    parts: list[RenderableType] = [table if rows else Text("none", "dim")]
     if notes:
         parts.append(Text(printable("; ".join(notes)), "dim"))
     return Group(title, Padding(Group(*parts), (0, 0, 1, 2), expand=False))
@@ -67,16 +71,6 @@ def as_json(results: Sequence[Result], verdict: Verdict, places: Mapping[str, st
         for one in results
     }
     return json.dumps({**verdict.document(), **places, "reports": reports}, indent=2, default=str)
-
-
-def _table(columns: Sequence[str], numbers: frozenset[str], rows: Sequence[Sequence[Any]], day: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="cyan")
-    for name in columns:
-        is_number = name in numbers
-        table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*[_cell(cell, day) for cell in row])
-    return table
 
 
 def _day(rows: Sequence[Sequence[Any]]) -> str:

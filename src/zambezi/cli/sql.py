@@ -12,11 +12,9 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rich import box
-from rich.table import Table
-
 from zambezi.cli.client import ENDPOINT
 from zambezi.cli.errors import OptionsError, error_line
+from zambezi.cli.fitting import FittingTable
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.quantity import endpoint, moment
 from zambezi.cli.signals import away_from_signals
@@ -269,13 +267,10 @@ def _plain(value: Any) -> Any:
 
 def _print_table(frame: DataFrame, most: int) -> None:
     rows = _printable_times(frame).limit(most + 1).collect()
-    numbers = {field.name for field in frame.schema.fields if field.dataType.typeName() in _NUMBERS}
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in frame.columns:
-        table.add_column(printable(name), justify="right" if name in numbers else "left", overflow="fold")
-    for row in rows[:most]:
-        table.add_row(*[printable(_text(one)) for one in row])
-    table_console().print(table)
+    numbers = {index for index, field in enumerate(frame.schema.fields) if field.dataType.typeName() in _NUMBERS}
+    names = [printable(name) for name in frame.columns]
+    cells = [[printable(_text(one)) for one in row] for row in rows[:most]]
+    table_console().print(FittingTable(names, numbers, cells, "--format csv shows all columns"))
     if len(rows) > most:
         print(f"only the first {most:,} rows are shown: see --rows, or --format csv for all", file=sys.stderr)
 

@@ -1,0 +1,84 @@
+"""A table that fits into the terminal: what has no room is named below it, and no word is broken to make room."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.measure import Measurement, measure_renderables
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+
+_FOLDED: Final = 24  # characters: a column of longer texts can be as narrow as this, and its texts are folded
+_GAP: Final = 2  # characters between columns
+NOTHING: Final = frozenset({"", "-"})  # cells that say nothing
+
+
+@dataclass(frozen=True, slots=True)
+class FittingTable:
+    """A table whose columns are shown as far as there is room.
+
+    Columns that say nothing give way first, then those to the right. `elsewhere` says where all columns are.
+    """
+
+    columns: Sequence[str]
+    numbers: Collection[int]  # the indexes of the columns to align to the right
+    rows: Sequence[Sequence[str]]
+    elsewhere: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self._parts(options.max_width)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return measure_renderables(console, options, self._parts(options.max_width))
+
+    def _parts(self, room: int) -> list[RenderableType]:
+        widths = self._widths(room)
+        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="cyan")
+        for index, width in widths.items():
+            justify: JustifyMethod = "right" if index in self.numbers else "left"
+            table.add_column(self.columns[index], justify=justify, overflow="fold", width=width)
+        for row in self.rows:
+            table.add_row(*[row[index] for index in widths])
+        if len(widths) == len(self.columns):
+            return [table] if widths else []
+        left_out = ", ".join(name for index, name in enumerate(self.columns) if index not in widths)
+        return [table, Text(f"no room for: {left_out} ({self.elsewhere})", "dim")]
+
+    def _widths(self, room: int) -> dict[int, int]:
+        """Return the widths of the columns to show, by their indexes."""
+        count = len(self.columns)
+        least, most = [self._least(index) for index in range(count)], [self._most(index) for index in range(count)]
+        # The first column names what a row is about: it is shown even where it has no room.
+        chosen, left = set(range(count)[:1]), room - sum(least[:1])
+        for index in sorted(range(1, count), key=lambda index: (self._says_nothing(index), index)):
+            if least[index] + _GAP <= left:
+                chosen.add(index)
+                left -= least[index] + _GAP
+        widths = {}
+        for index in sorted(chosen):
+            wider = min(most[index] - least[index], max(left, 0))
+            if self._longest(index) <= _FOLDED and least[index] + wider < most[index]:
+                wider = 0  # a heading is on one line, or as narrow as its words
+            widths[index] = least[index] + wider
+            left -= wider
+        return widths
+
+    def _says_nothing(self, index: int) -> bool:
+        return all(row[index] in NOTHING for row in self.rows)
+
+    def _least(self, index: int) -> int:
+        """Return the width below which the words of the heading or short cells would be broken."""
+        heading = max(map(cell_len, self.columns[index].split()), default=0)
+        return max(1, heading, min(self._longest(index), _FOLDED))
+
+    def _most(self, index: int) -> int:
+        return max(1, cell_len(self.columns[index]), self._longest(index))
+
+    def _longest(self, index: int) -> int:
+        return max((cell_len(row[index]) for row in self.rows), default=0)
