@@ -40,19 +40,22 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def main(options: argparse.Namespace) -> None:
+async def main(options: argparse.Namespace) -> int:
+    """Play the demo, and return its status."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # so that nothing is left behind
     directory = Path(tempfile.mkdtemp(prefix="zambezi-demo-"))
     try:
-        await play(directory, options)
+        status = await play(directory, options)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     title("The demo is over, and its files are removed.")
+    return status
 
 
-async def play(directory: Path, options: argparse.Namespace) -> None:
+async def play(directory: Path, options: argparse.Namespace) -> int:
+    status = 0
     title("1. A server")
     server = ServerProcess(directory)
     async with AsyncExitStack() as stack:
@@ -87,13 +90,14 @@ async def play(directory: Path, options: argparse.Namespace) -> None:
         if options.without_spark:
             say("skipped, because of --without-spark")
         else:
-            await pipelines(server, directory, with_plots=options.keep)
+            status = await pipelines(server, directory, with_plots=options.keep)
 
         title(f"The demo took {elapsed():.0f} s. The console is at {server.console}")
         if options.keep:
             await sensors.go_on_publishing()
             say("The demo runs until you press Ctrl-C.")
             await asyncio.Event().wait()
+    return status
 
 
 async def a_slow_reader(client: Client, sensors: Sensors) -> None:
@@ -159,7 +163,7 @@ async def a_fleet(stack: AsyncExitStack, server: ServerProcess) -> None:
     say(f"no answer from {', '.join(outcome.silent)}, which does not exist: the outcome lists silent nodes, too")
 
 
-async def pipelines(server: ServerProcess, directory: Path, *, with_plots: bool) -> None:
+async def pipelines(server: ServerProcess, directory: Path, *, with_plots: bool) -> int:
     say("Spark needs some seconds to start")
     # On a terminal, a pipeline shows its progress on standard error.
     stderr = None if sys.stderr.isatty() else asyncio.subprocess.PIPE
@@ -175,14 +179,16 @@ async def pipelines(server: ServerProcess, directory: Path, *, with_plots: bool)
             process.terminate()
             await process.wait()
     if process.returncode:
-        say(f"the pipelines failed: {(errors or b'').decode(errors='replace').strip()[-500:]}")
+        sys.stderr.write((errors or b"").decode(errors="replace"))
+        say(f"the pipelines failed with status {process.returncode}; the reason is above")
     else:
         say("the console shows the same verdicts and tables under Pipelines")
+    return 1 if process.returncode else 0
 
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main(parse()))
+        sys.exit(asyncio.run(main(parse())))
     except KeyboardInterrupt:
         print()
     except asyncio.CancelledError:

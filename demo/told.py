@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import textwrap
 import time
 
 _BEGAN = time.monotonic() - float(os.environ.get("DEMO_SECONDS", "0"))  # a process of the demo goes on counting
@@ -18,4 +21,7 @@ def title(text: str) -> None:
 
 
 def say(text: str) -> None:
-    print(f"  {elapsed():5.1f} s  {text}", flush=True)
+    line = f"  {elapsed():5.1f} s  {text}"
+    if sys.stdout.isatty():
+        line = textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * 11, drop_whitespace=True)
+    print(line, flush=True)

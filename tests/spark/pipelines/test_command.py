@@ -24,6 +24,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from rich.console import Console
 
+from demo import analysis
 from tests.spark.delta import DeltaReader
 from tests.spark.journal import numbered, write
 from tests.spark.kills import PATIENCE
@@ -621,6 +622,16 @@ def test_following_writes_results_until_it_is_interrupted(
     shown = capsys.readouterr()
     assert "healthy: yes (1 stream, 60 messages)" in shown.out
     assert "Traceback" not in shown.err
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_pipelines_of_the_demo_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
+        for stream in ("telemetry", "zrelog", "mcollective"):
+            client.stream(stream).publish("a.b", b"1")
+            client.stream(stream).flush()
+        assert analysis.main(endpoint, tmp_path) == 0
+    assert capsys.readouterr().out.count("healthy: ") == len(analysis.PIPELINES)
 
 
 def drawn(found: Rows, most: int, *notes: str) -> list[str]:
