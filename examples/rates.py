@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The rates of streams
 #
-# A broker takes readings from rooms and a few alarms; `traffic` counts them by window; a picture shows a minute of it.
+# A broker takes readings from rooms and a few alarms. `traffic` counts them by window, and draws some seconds of them.
 # Run it as a program (`python examples/rates.py`), or cell by cell in an editor that knows `# %%`.
 
 # %%
@@ -11,8 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from zambezi.spark import session
-from zambezi.spark.pipelines import PIPELINES, Run, Settings, traffic
-from zambezi.spark.pipelines.plots import rates, save
+from zambezi.spark.pipelines import PIPELINES, Run, Settings
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 
@@ -50,11 +49,12 @@ for report in run.reports():
     report.frame.show(5, truncate=False)
 
 # %% [markdown]
-# And as a picture.
+# And as pictures. A notebook shows a chart that is the last value of a cell.
 # %%
-rows = [row.asDict() for row in traffic.rates(run.table(), settings).collect()]
-picture = save(rates(rows, "Messages per second, in windows of 200 ms", settings.window), Path("rates.png"))
-print(f"see {picture}")
+for number, figure in enumerate(run.figures(), 1):
+    picture = Path(f"rates-{number}.svg")
+    picture.write_text(figure.chart.file())
+    print(f"see {picture}: {figure.title}")
 
 # %%
 run.release()

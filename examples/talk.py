@@ -12,8 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from zambezi.spark import session
-from zambezi.spark.pipelines import PIPELINES, Run, network_health
-from zambezi.spark.pipelines.plots import save, talk_matrix
+from zambezi.spark.pipelines import PIPELINES, Run
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 from zambezi.zre.log import Level, Log, What
@@ -68,13 +67,13 @@ for found in run.reports():
     found.frame.show(5, truncate=False)
 
 # %% [markdown]
-# The same as a matrix. Hashes are called by the names under which they came, as far as these are unambiguous.
+# The same as pictures: who talks to whom, and when nodes were there. Hashes are called by the names under which they
+# came, as far as these are unambiguous. A notebook shows a chart that is the last value of a cell.
 # %%
-table = run.table()
-called = {row["peer"]: row["name"] for row in network_health.names(table).where("names = 1").collect()}
-rows = [row.asDict() for row in network_health.talk(table).collect()]
-picture = save(talk_matrix(rows, called), Path("talk.png"))
-print(f"see {picture}")
+for number, figure in enumerate(run.figures(), 1):
+    picture = Path(f"talk-{number}.svg")
+    picture.write_text(figure.chart.file())
+    print(f"see {picture}: {figure.title}")
 
 # %%
 run.release()

@@ -94,11 +94,6 @@ def otel() -> None:
     assert import_module("zambezi.zeps.tracing").Tracing().traceparent_of(message).startswith("00-")
 
 
-def plots() -> None:
-    """The plots of pipelines have their package."""
-    import_module("matplotlib")
-
-
 def spark() -> None:
     """The source and the pipelines can be imported, and Spark counts the messages of a stream if Java is there."""
     import_module("pyspark_zeps")
@@ -126,7 +121,6 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "console": console,
     "store": store,
     "otel": otel,
-    "plots": plots,
     "spark": spark,
     "connect": connect,
 }

@@ -100,16 +100,6 @@ def windows(table: DataFrame, settings: Settings) -> DataFrame:
     )
 
 
-def rates(table: DataFrame, settings: Settings) -> DataFrame:
-    """Return messages and bytes by window and stream, the newest window first."""
-    return (
-        table.groupBy("start", "stream")
-        .agg(sql.sum("messages").alias("messages"), sql.sum("octets").alias("octets"))
-        .withColumn("per_s", sql.round(sql.col("messages") / settings.window, 1))
-        .orderBy(sql.desc("start"), "stream")
-    )
-
-
 def heavy_hitters(table: DataFrame, settings: Settings) -> DataFrame:
     """Return the keys with the most messages, and their percentage of the stream."""
     stream = Window.partitionBy("stream")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from zambezi.spark.report.markup import Markup, cut, element, joined, shortened
-from zambezi.spark.report.scales import decade, moment, nice_top, short, span, time_marks
+from zambezi.spark.report.scales import by_number, decade, moment, nice_top, short, span, time_marks
 
 WIDTH: Final = 960
 _LEFT: Final = 190  # for names
@@ -394,7 +394,8 @@ def _largest(cells: Mapping[tuple[str, str], float], side: int, names: Mapping[s
     for pair, value in cells.items():
         sums[pair[side]] = sums.get(pair[side], 0.0) + value
     kept = sorted(sums, key=lambda name: (-sums[name], name))[:MOST_CELLS]
-    return {name: place for place, name in enumerate(sorted(kept, key=lambda name: (names.get(name, name), name)))}
+    in_order = sorted(kept, key=lambda name: (by_number(names.get(name, name)), name))
+    return {name: place for place, name in enumerate(in_order)}
 
 
 def _cell(x: float, y: float, size: float, share: float, told: str, number: str) -> Markup:

@@ -1,8 +1,9 @@
-"""Scales: the marks of an axis, and numbers and times as short texts."""
+"""Scales: the marks of an axis, the order of names, and numbers and times as short texts."""
 
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,6 +19,16 @@ _STEPS: Final = (
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
 _DECADES: Final = {-6: "1 µs", -5: "10 µs", -4: "100 µs", -3: "1 ms", -2: "10 ms", -1: "100 ms"}
 _DECADES_UP: Final = {0: "1 s", 1: "10 s", 2: "100 s", 3: "1,000 s", 4: "10,000 s", 5: "100,000 s"}
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
+    """Return a key to sort names by, so that the numbers in them count as numbers.
+
+    >>> sorted(["node-10", "node-9", "hub"], key=by_number)
+    ['hub', 'node-9', 'node-10']
+    """
+    # A longer number without leading zeros is a larger one; the length of other parts does not count.
+    return [(len(part), part) if part.isdecimal() else (0, part) for part in re.split(r"0*(\d+)", name)]
 
 
 def nice_top(most: float) -> float:
