@@ -87,6 +87,22 @@ def test_the_mark(tmp_path: Path) -> None:
     assert read_mark(tmp_path) is None
 
 
+def test_a_process_that_is_killed_while_it_writes_the_mark_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> int:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", kill)  # the file was created, and has no content
+        with pytest.raises(Killed):
+            write_mark(tmp_path, 5)
+    assert read_mark(tmp_path) is None
+
+
 def test_a_mark_that_the_disk_does_not_have_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(5, "Input/output error")

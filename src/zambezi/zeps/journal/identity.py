@@ -140,13 +140,16 @@ def read_mark(directory: Path) -> Mark | None:
 
 
 def write_mark(directory: Path, synced: int, *, sync: bool = True) -> None:
-    """Create the mark, and sync it to the disk."""
+    """Create the mark, and sync it to the disk. A process that is killed meanwhile leaves the whole mark, or none."""
+    fresh = fresh_path(directory / MARK)
     try:
-        write_small(directory / MARK, _pack_mark(boot_id(), synced), sync=sync)
+        write_small(fresh, _pack_mark(boot_id(), synced), sync=sync)
+        fresh.rename(directory / MARK)
         if sync:
             sync_directory(directory)
     except OSError:
         with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
             remove_mark(directory)  # or the next attempt would find the name, and have nothing to sync
         raise
 
