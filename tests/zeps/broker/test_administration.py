@@ -133,7 +133,7 @@ def test_a_stream_is_deleted_and_leaves_nothing_behind(stage: Stage, tmp_path: P
     client.read()
     assert client.reasons == ["an operator has deleted the stream"]
     assert stage.engine.names() == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "reserve"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".reserve"]
     assert order(stage.client(ORDERS), "delete", stream="s") == ["there is no stream s"]
     filled(stage, count=1)
     assert stage.stream("s").journal.incarnation != before

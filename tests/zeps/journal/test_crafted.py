@@ -195,14 +195,14 @@ def test_crafted_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("content", IDENTITIES)
-@pytest.mark.parametrize("name", [STREAM, "unsynced", "lock"])
+@pytest.mark.parametrize("name", [STREAM, "unsynced", ".lock"])
 def test_crafted_small_files(content: bytes, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     never_wait_for_the_disk(monkeypatch)
     with directory() as root:
         good, bad = f"{root}/good", f"{root}/bad"
         make(good)
         shutil.copytree(good, bad)
-        Path(bad, "" if name == "lock" else "a", name).write_bytes(content)
+        Path(bad, "" if name == ".lock" else "a", name).write_bytes(content)
         use_read_only(bad)
         use_for_writing(bad, good)
 

@@ -87,7 +87,7 @@ def test_a_stream_with_a_strange_file_is_an_error(kind: str, name: str, tmp_path
 
 @pytest.mark.parametrize("kind", STRANGE)
 def test_a_strange_lock_is_an_error(kind: str, tmp_path: Path) -> None:
-    STRANGE[kind](tmp_path / "lock")
+    STRANGE[kind](tmp_path / ".lock")
     with pytest.raises(JournalError, match="lock cannot be used: it is not a regular file"):
         Store(tmp_path)
 

@@ -100,7 +100,7 @@ def test_a_deleted_stream_is_gone_and_another_one_when_made_again(tmp_path: Path
         append(journal, b"x")
         store.delete("a")
         assert store.names() == []
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "reserve"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".reserve"]
         with pytest.raises(JournalError, match="closed"):
             append(journal, b"y")
         again = store.open("a")
@@ -116,7 +116,7 @@ def test_leftovers_of_an_interrupted_creation_or_deletion_are_removed(tmp_path: 
         (tmp_path / name / "file").touch()
     (tmp_path / ".mine").mkdir()
     with Store(tmp_path):
-        assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "lock", "reserve"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".mine", ".reserve"]
 
 
 def test_a_stream_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_a_stream_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch
             patch.setattr(os, "fsync", fail)
             with pytest.raises(JournalError, match="No space left on device"):
                 store.open("a")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "reserve"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".reserve"]
         assert store.open("a").last == 0
 
 
@@ -144,8 +144,8 @@ def test_a_stream_that_cannot_be_filled_leaves_no_open_file(tmp_path: Path) -> N
         with pytest.raises(JournalError, match=r"stream 'copy' was not created: .* has no room for it"):
             store.make("copy", fill=fill)
         links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
-        assert [link for link in links if link.startswith(str(tmp_path))] == [str(tmp_path / "lock")]
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "reserve"]
+        assert [link for link in links if link.startswith(str(tmp_path))] == [str(tmp_path / ".lock")]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".reserve"]
 
 
 def test_a_deletion_waits_for_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_a_deletion_waits_for_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyP
         go_on.set()
         syncer.join(60)
         deleter.join(60)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "reserve"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".reserve"]
 
 
 def test_the_identity_on_disk(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_name_that_the_disk_does_not_have_is_not_there(tmp_path: Path, monkeyp
             patch.setattr(os, "fsync", fail)
             with pytest.raises(JournalError, match=r"stream 'a' cannot be created: .*Input/output error"):
                 store.open("a")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "reserve"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".reserve"]
         store.make("a")
         store.make("a")
         assert store.open("a").last == 0

@@ -142,7 +142,7 @@ def test_a_stream_that_is_deleted_is_not_trimmed_any_more(tmp_path: Path) -> Non
         with pytest.raises(JournalError, match="was deleted while it was trimmed"):
             journal.trim(5, check=delete)
         deleter.join(PATIENCE)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "reserve"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".reserve"]
 
 
 def test_retention_waits_until_a_trim_is_over(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from zambezi.zeps.journal.files import fresh_path, open_file
 
-RESERVE: Final = "reserve"
+RESERVE: Final = ".reserve"
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MOST: Final = 1024 * 1024  # bytes
 _SHARE: Final = 64  # a small disk reserves this part of itself

@@ -37,7 +37,7 @@ from zambezi.zeps.journal.stored_policy import changed, merged, read_changes, wr
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-LOCK: Final = "lock"
+LOCK: Final = ".lock"
 _NEW: Final = ".new-"
 _DELETED: Final = ".deleted-"
 _DEFAULT_POLICY: Final = Policy()
