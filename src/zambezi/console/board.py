@@ -94,7 +94,7 @@ class Board:
 
     def _kind_of_streams(self) -> Kind[BrokerStream]:
         return Kind(
-            lambda: self._server.broker.engine.streams if self._server.broker is not None else [],
+            lambda: list(self._server.broker.engine.streams) if self._server.broker is not None else [],
             lambda stream: id_of(stream.name),
             lambda stream: printable(stream.name),
             self._stream,

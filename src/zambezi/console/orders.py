@@ -60,7 +60,7 @@ class Orders:
         self._guard.check_order(request)
         try:
             given = await request.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise web.HTTPBadRequest(text="The body is not JSON.\n") from None
         if not isinstance(given, dict):
             raise web.HTTPBadRequest(text="An order is a JSON object.\n")
@@ -116,7 +116,7 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 
 def _settings(given: Mapping[str, Any]) -> Any:
     value = given.get("settings", {})
-    if not isinstance(value, dict) or {"stream", "timeout"} & value.keys():
+    if not isinstance(value, dict) or value.keys() & {"self", "stream", "timeout"}:
         raise web.HTTPBadRequest(text="settings must be an object with the settings of a stream.\n")
     return {name: _quantity(name, one) for name, one in value.items()}
 

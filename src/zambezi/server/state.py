@@ -200,8 +200,9 @@ def _shared(stream: BrokerStream) -> dict[str, dict[str, object]]:
     """Return a description of each group of shared readers, if the stream has few of them."""
     if len(stream.groups) > READERS:
         return {}
-    rows = stream.groups.describe()
-    return {name: {key: value for key, value in row.items() if key != "shares"} for name, row in rows}
+    groups = stream.groups
+    rows = {name: row for name in groups.names() if (row := groups.describe(name)) is not None}
+    return {name: {key: value for key, value in row.items() if key != "shares"} for name, row in rows.items()}
 
 
 def _slowest(sessions: Iterable[Session]) -> Mapping[str, dict[str, int]]:

@@ -25,6 +25,19 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def is_encodable(text: str) -> bool:
+    """Return whether `as_bytes` has bytes for a text: JSON can contain surrogates that stand for none.
+
+    >>> is_encodable(as_text(b"caf\\xe9")), is_encodable("\\ud800")
+    (True, False)
+    """
+    try:
+        as_bytes(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_utf8(data: bytes) -> bool:
     """Return whether bytes are text in UTF-8.
 

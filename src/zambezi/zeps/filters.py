@@ -108,6 +108,7 @@ class PatternTable(Generic[G]):
         self._exact: dict[bytes, list[G]] = {}
         self._others: dict[G, list[Pattern]] = {}
         self.weight = 0  # the work that a key can be that was not seen before
+        self.slow = 0  # patterns that are tried one by one
         self._seen: Answers[tuple[G, ...]] = Answers(_OF_TABLE, matchers.memory)
 
     def add(self, member: G, patterns: Iterable[str]) -> None:
@@ -122,6 +123,7 @@ class PatternTable(Generic[G]):
                 parsed = self._matchers.parse(pattern)
                 self._others.setdefault(member, []).append(parsed)
                 self.weight += parsed.weight
+                self.slow += 1
         self._seen.clear()
 
     def remove(self, member: G, patterns: Iterable[str]) -> None:
@@ -134,7 +136,9 @@ class PatternTable(Generic[G]):
                 self._exact[rest].remove(member)
                 if not self._exact[rest]:
                     del self._exact[rest]
-        self.weight -= sum(pattern.weight for pattern in self._others.pop(member, ()))
+        others = self._others.pop(member, [])
+        self.weight -= sum(pattern.weight for pattern in others)
+        self.slow -= len(others)
         self._seen.clear()
 
     def knows(self, key: bytes) -> bool:

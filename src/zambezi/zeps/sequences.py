@@ -10,6 +10,7 @@ from typing import Final
 
 from zambezi.zeps.errors import ZepsError
 
+MOST: Final = 8192  # sequences in one message
 _SIZE: Final = 8
 _DELIVERIES: Final = Struct(">QI")
 _SWAPPED: Final = sys.byteorder == "little"

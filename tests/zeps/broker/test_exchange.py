@@ -209,6 +209,26 @@ def test_patterns_of_a_server_are_bounded_and_checked(stage: Stage) -> None:
     assert server.reasons[0] == "a connection serves at most 100 patterns"
 
 
+def test_the_slow_patterns_of_all_servers_of_a_stream_are_bounded(stage: Stage) -> None:
+    servers = [serving(stage, f"glob:*{number}") for number in range(201)]
+    assert [bool(server.reasons) for server in servers] == [False] * 200 + [True]
+    assert "200 glob and regex patterns, the limit: use a prefix" in servers[-1].reasons[0]
+    assert not serving(stage, "prefix").reasons
+    servers[0].detach()
+    assert not serving(stage, "glob:*x").reasons
+
+
+def test_a_new_key_that_must_be_tried_on_many_patterns_is_much_work(stage: Stage) -> None:
+    for number in range(100):
+        serving(stage, f"glob:*{number}")
+    client = asking(stage)
+    frames = [Publish(key, Asked(ID, 1000, b"?").encode()).encode()[0] for key in ("a1", "a2", "a2", "a2")]
+    client.session.receive(frames)
+    assert stage.engine.counters.requests == 1  # the others wait for their turn
+    stage.run()
+    assert len(stored(stage)) == 4
+
+
 def test_requests_wait_with_a_full_disk_and_a_client_that_leaves_meanwhile_is_forgotten(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -353,6 +353,8 @@ def test_points_of_a_stream(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> No
         (Publish("read", b"[" * 10_000), "the body of a request must be a JSON object"),
         (Publish("read", b" " * 70_000), "a request of 70000 bytes is longer than 65536"),
         (request("read", stream=5), "'stream' must be a string"),
+        (request("read", pattern="\ud800"), "'pattern' must be a string, without lone surrogates"),
+        (request("list", pattern="regex:\ud800"), "'pattern' must be a string, without lone surrogates"),
         (request("read", after=-1), "'after' must be a number from 0"),
         (request("read", after=True), "'after' must be a number from 0"),
         (request("read", last=1 << 64), "'last' must be a number from 0"),

@@ -11,7 +11,8 @@ from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import reports
 from zambezi.zeps.directory import read_clients, read_index, read_streams
 from zambezi.zeps.journal import Journal, Policy
-from zambezi.zeps.messages import Credit, Deliver, Ping, Subscribe
+from zambezi.zeps.journal.positions import Positions
+from zambezi.zeps.messages import LATEST, Claim, Credit, Deliver, Join, Ping, Subscribe
 
 
 @pytest.fixture
@@ -396,10 +397,82 @@ def test_a_question_about_one_of_many_streams_tries_no_others(
             raise AssertionError("all streams are walked")
 
         with monkeypatch.context() as patch:
-            patch.setattr(type(stage.engine), "names", walk)
+            patch.setattr(type(stage.engine), "streams", property(walk))
             client.send(Subscribe(pattern, 0), Ping())
         assert client.keys == found
         assert client.said[-1] == "PingOk"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [("exact:r17", ["r17"]), ("exact:no", []), ("exact:shared:g1", ["shared:g1"]), ("exact:shared:no", [])],
+)
+def test_a_question_about_one_of_many_readers_tries_no_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, pattern: str, found: list[str]
+) -> None:
+    add_readers(stage, 20)
+    client = stage.client("$readers/prices", credit=PLENTY)
+
+    def walk(readers: object) -> list[str]:
+        raise AssertionError("all readers are walked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Positions, "names", walk)
+        patch.setattr(Positions, "all", walk)
+        client.send(Subscribe(pattern, 0), Ping())
+    assert client.keys == found
+    assert client.said[-1] == "PingOk"
+
+
+def add_readers(stage: Stage, count: int) -> None:
+    """Give the stream `prices` some named readers, and two groups."""
+    for number in range(count):
+        stage.client("prices").send(Claim(f"r{number}", b"o" * 16, 0, 0))
+    for name in ("g1", "g2"):
+        stage.client("prices").send(Join(name, name.encode() * 8, "", 0, 1, 0, 0, ""))
+
+
+def test_the_changes_of_many_rows_are_found_in_turns(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "_ROWS", 10)
+    add_readers(stage, 100)
+    client, late = stage.client("$readers/prices", credit=PLENTY), stage.client("$readers/prices", credit=PLENTY)
+    client.subscribe()
+    assert len(client.keys) == 102
+    waits: list[int] = []
+    wait = stage.engine.turns.wait
+
+    def counted(work: Callable[[], int]) -> None:
+        waits.append(1)
+        wait(work)
+
+    monkeypatch.setattr(stage.engine.turns, "wait", counted)
+    late.send(Subscribe("", LATEST), Ping())
+    assert len(waits) == 10
+    assert late.said[-1] == "PingOk"
+    stage.client("prices").publish("k")
+    stage.tick()
+    client.read()
+    late.read()
+    assert told(client)["r99"]["lag"] == told(late)["r99"]["lag"] == 1
+    assert len(waits) == 20  # the two share the work
+
+
+def test_a_reader_that_is_gone_while_rows_are_sent(stage: Stage) -> None:
+    add_readers(stage, 2)
+    holder = stage.client("prices")
+    holder.send(Claim("r2", b"o" * 16, 0, 0))
+    client = stage.client("$readers/prices", credit=PLENTY, room=1)
+    client.session.receive([Subscribe("", 0).encode()[0]])
+    stream = stage.engine.find("prices")
+    assert stream is not None
+    holder.detach()
+    stream.readers.remove("r2")
+    stage.run()
+    for _ in range(9):
+        client.read()
+        stage.tick()
+    assert set(told(client)) >= {"r0", "r1", "shared:g1", "shared:g2"}
+    assert not told(client).get("r2")
 
 
 def test_a_question_about_one_client(stage: Stage) -> None:

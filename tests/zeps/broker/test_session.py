@@ -15,7 +15,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.broker.client_connection import MULTIPART
 from zambezi.zeps.broker.cursor import Cursor
 from zambezi.zeps.broker.engine import UNREAD, Limits
-from zambezi.zeps.broker.session import FAULTS
+from zambezi.zeps.broker.session import FAULTS, Session
 from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.turns import INLINE
 from zambezi.zeps.journal import Policy
@@ -924,3 +924,22 @@ def test_a_client_that_sends_nothing_but_nonsense_is_let_go(stage: Stage) -> Non
     assert f"message {FAULTS} of this connection" in str(client.heard[-1])
     assert stage.engine.counters.expelled == 1
     assert not stage.engine.sessions
+
+
+def test_a_mistake_of_the_broker_ends_the_connection_and_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    unlucky, other = stage.client("prices"), stage.client("prices")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "_handle", fail)
+        unlucky.send(Ping())
+    assert "by a mistake of its own: see its log" in unlucky.reasons[0]
+    assert unlucky.said[-1] == "Detach"
+    assert stage.engine.counters.invalid == {"failed": 1}
+    assert "RuntimeError: a mistake" in caplog.text
+    other.send(Ping())
+    assert other.said[-1] == "PingOk"

@@ -442,6 +442,14 @@ def test_the_newest_member_decides_about_time_and_limit(stage: Stage) -> None:
     assert join(stage, limit=5).of(JoinOk) == [JoinOk(1000, 5, "")]
 
 
+def test_a_message_has_a_bounded_number_of_sequences(stage: Stage) -> None:
+    member = join(stage)
+    member.send(done(*range(1, 8193)), done(*range(1, 8194)), Keep(pack_sequences(range(8193))))
+    assert [reason.partition(":")[0] for reason in member.reasons] == [
+        "a message has at most 8192 sequences, not 8193"
+    ] * 2
+
+
 def test_commands_out_of_place_are_refused(stage: Stage) -> None:
     stranger = stage.client("s")
     stranger.send(done(1), back(1), Keep(b""))

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 INBOX: Final = 1 << 20  # bytes of replies that wait for a client; one reply can be larger
 _MOST_CREDIT: Final = 1 << 62
 _PATTERNS: Final = 100  # that one connection serves
+_SLOW: Final = 200  # patterns of all servers of a stream that are tried one by one: some milliseconds for a new key
 
 
 class Inbox(Desk):
@@ -125,6 +126,7 @@ class RequestDesk(Inbox):
             self._answer(ERROR, number, f"{user} may not publish to the stream {self.stream}")
             return
         stream = engine.find(self.stream)
+        self._session.spend(exchange.work_for(self.stream, key))
         if stream is None or not (exchange.has_server(self.stream, key) or exchange.expects_server(stream, key)):
             engine.counters.unserved += 1
             self._answer(NOBODY, number, "")
@@ -201,7 +203,7 @@ class ReplyDesk(Inbox):
             raise BrokerError(self._forbidden)
         if len(self._patterns) >= _PATTERNS:
             raise BrokerError(f"a connection serves at most {_PATTERNS} patterns")
-        exchange.engine.matchers.parse(pattern)  # raises PatternError before anything is changed
+        exchange.check_pattern(self._stream, pattern)
         exchange.remove_server(self._stream, self, self._patterns)
         self._patterns.append(pattern)
         exchange.add_server(self._stream, self, self._patterns)
@@ -240,6 +242,20 @@ class Exchange:
     def microseconds(self) -> int:
         """Return the time of the broker, in microseconds since 1970."""
         return int(self._clock() * 1_000_000)
+
+    def check_pattern(self, stream: str, pattern: str) -> None:
+        """Raise an error if the servers of a stream cannot have one more pattern like that."""
+        self.engine.matchers.parse(pattern)
+        is_slow = self.engine.matchers.split(pattern)[0] not in ("prefix", "exact")
+        if is_slow and stream in self._servers and self._servers[stream][0].slow >= _SLOW:
+            raise BrokerError(
+                f"the servers of the stream {stream} have {_SLOW} glob and regex patterns, the limit: use a prefix"
+            )
+
+    def work_for(self, stream: str, key: bytes) -> int:
+        """Return the units of work that it takes to find the servers that want a key."""
+        found = self._servers.get(stream)
+        return 0 if found is None or found[0].knows(key) else found[0].slow
 
     def has_server(self, stream: str, key: bytes) -> bool:
         """Return whether a server wants requests with a key."""

@@ -96,10 +96,15 @@ class Groups:
 
     # For operators
 
-    def describe(self) -> list[tuple[str, dict[str, object]]]:
-        """Return the names of all groups, in order, with what there is to say about each."""
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all groups, in order."""
         self.flush()
-        return [(state.name, self._describe(state)) for state in self._positions.all(GROUP)]
+        return self._positions.names(GROUP)
+
+    def describe(self, name: str) -> dict[str, object] | None:
+        """Return what there is to say about a group; None if there is none of that name."""
+        state = self._positions.get(GROUP, name)
+        return self._describe(state) if state is not None else None
 
     def _describe(self, state: Position) -> dict[str, object]:
         group = self._active.get(state.name)
@@ -156,7 +161,7 @@ class Groups:
 
     def patterns(self, prefix: str) -> list[str]:
         """Return the patterns of all groups whose names begin with a prefix."""
-        names = [state.name for state in self._positions.all(GROUP) if state.name.startswith(prefix)]
+        names = [name for name in self._positions.names(GROUP) if name.startswith(prefix)]
         states = [self._active[name] if name in self._active else self._state_of(name) for name in names]
         return [state.options.pattern for state in states if state is not None]
 

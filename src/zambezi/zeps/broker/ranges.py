@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from zambezi.wire.text import as_bytes, as_text
+from zambezi.wire.text import as_bytes, as_text, is_encodable
 from zambezi.zeps.broker import claims
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.turns import SLICE, keys_in_slice
@@ -205,8 +205,8 @@ class _Fields:
 
     def text(self, name: str, default: str = "") -> str:
         value = self._content.get(name, default)
-        if not isinstance(value, str):
-            raise BrokerError(f"{name!r} must be a string")
+        if not isinstance(value, str) or not is_encodable(value):
+            raise BrokerError(f"{name!r} must be a string, without lone surrogates")
         return value
 
     def number(self, name: str, default: int) -> int:

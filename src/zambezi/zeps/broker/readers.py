@@ -111,6 +111,11 @@ class Readers:
         reader = self._held.get(name) or self._unwritten.get(name)
         return reader.state if reader is not None else self._positions.get(READER, name)
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all readers, in order."""
+        self.flush()
+        return self._positions.names(READER)
+
     def all(self) -> list[Position]:
         """Return the states of all readers, in the order of their names."""
         self.flush()

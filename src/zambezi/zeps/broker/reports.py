@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps import messages
@@ -42,11 +42,13 @@ if TYPE_CHECKING:
 
 PAGE: Final = 1000  # index entries in a message
 _KEYS: Final = 1000  # keys that a filter refuses in a row, before other clients get their turn
+_ROWS: Final = 64  # rows of a snapshot that are described in a row: about a millisecond
 
 Row: TypeAlias = tuple[str, bytes]  # key and body
 Step: TypeAlias = Row | Absent | None  # None lets other clients have their turn; `Absent` must be loaded first
 Fetch: TypeAlias = Callable[[Absent, Callable[[ZepsError | None], object]], object]
 _END: Final[Row] = ("", b"")
+_MADE: Final = object()
 
 T = TypeVar("T")
 
@@ -144,15 +146,12 @@ class Report:
         return SLICE
 
 
-class Snapshot:
+class Snapshot(NamedTuple):
     """The rows at one moment, those of the snapshot before, and the differences."""
 
-    __slots__ = ("before", "changed", "rows")
-
-    def __init__(self, rows: dict[str, bytes], before: Mapping[str, bytes]) -> None:
-        self.rows = rows
-        self.before = before
-        self.changed = dict(_changes(before, rows))
+    rows: Mapping[str, bytes]
+    before: Mapping[str, bytes]
+    changed: Mapping[str, bytes]
 
 
 class SharedRows(Generic[T]):
@@ -160,13 +159,13 @@ class SharedRows(Generic[T]):
 
     A new reader gets the current rows, encoded as they go out. The changes are computed once per tick, if any reader
     asks, and all readers use the same snapshot: each of them only filters the changes. A row that has not changed is
-    not encoded again.
+    not encoded again. However many rows there are, other clients have their turn after some of them.
     """
 
     def __init__(
         self,
         things: Callable[[], Iterable[tuple[str, T]]],
-        describe: Callable[[T], dict[str, object]],
+        describe: Callable[[T], dict[str, object] | None],  # None: it is gone
         find: Callable[[str], T | None] | None = None,
         elsewhere: Callable[[str], ZepsError | None] = lambda _: None,
     ) -> None:
@@ -174,13 +173,14 @@ class SharedRows(Generic[T]):
         self._find = find
         self._elsewhere = elsewhere
         self._describe = describe
-        self._snapshot = Snapshot({}, {})
+        self._snapshot = Snapshot({}, {}, {})
         self._described: dict[str, dict[str, object]] = {}  # the rows of the snapshot before they were encoded
-        self._stale = True
+        self._is_stale = True
+        self._making: Iterator[None] | None = None  # of a snapshot that is not complete
 
     def invalidate(self) -> None:
-        """Let the next call of `snapshot` make a new one."""
-        self._stale = True
+        """Let the next reader that asks for changes have a new snapshot."""
+        self._is_stale = True
 
     def check(self, wanted: Filter) -> None:
         """Raise `ZepsError` if only one row is wanted, and another broker has it."""
@@ -195,21 +195,46 @@ class SharedRows(Generic[T]):
         only = wanted.only_key
         if only is not None and self._find is not None:
             thing = self._find(only)
-            if thing is not None:
-                yield only, _json(self._describe(thing))
+            if thing is not None and (row := self._describe(thing)) is not None:
+                yield only, _json(row)
             return
         for found in _matching(self._things(), wanted):
-            yield (found[0], _json(self._describe(found[1]))) if found is not None else None
+            if found is None:
+                yield None
+            elif (row := self._describe(found[1])) is not None:
+                yield found[0], _json(row)
 
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot of this tick. The first call in a tick makes it."""
-        if self._stale:
-            self._stale = False
-            before, known = self._snapshot.rows, self._described
-            self._described = {key: self._describe(thing) for key, thing in self._things()}
-            rows = {key: before[key] if known.get(key) == row else _json(row) for key, row in self._described.items()}
-            self._snapshot = Snapshot(rows, before)
+    def snapshot(self) -> Snapshot | None:
+        """Return the snapshot of this tick; None if some of it was made now, and the rest is for later turns."""
+        if self._making is None and self._is_stale:
+            self._is_stale = False
+            self._making = self._make()
+        if self._making is not None and next(self._making, _MADE) is None:
+            return None
+        self._making = None
         return self._snapshot
+
+    def _make(self) -> Iterator[None]:
+        """Make a snapshot, and pause after some rows."""
+        before, known = self._snapshot.rows, self._described
+        rows: dict[str, bytes] = {}
+        changed: dict[str, bytes] = {}
+        self._described = described = {}
+        for number, (key, thing) in enumerate(self._things(), 1):
+            row = self._describe(thing)
+            if row is not None:
+                described[key] = row
+                rows[key] = body = before[key] if known.get(key) == row else _json(row)
+                if before.get(key) != body:
+                    changed[key] = body
+            if number % _ROWS == 0:
+                yield
+        for number, key in enumerate(before, 1):
+            if key not in rows:
+                changed[key] = b""
+            if number % _KEYS == 0:
+                yield
+        self._snapshot = Snapshot(rows, before, changed)
 
 
 class _RowReader(Generic[T]):
@@ -223,10 +248,12 @@ class _RowReader(Generic[T]):
     def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | None]:
         self._shared.check(wanted)
         self._wanted = wanted
-        if latest == messages.LATEST:
-            self._sent = self._shared.snapshot().rows
-            return iter(())
-        return self._all_rows()
+        return self._no_rows() if latest == messages.LATEST else self._all_rows()
+
+    def _no_rows(self) -> Iterator[None]:
+        while (snapshot := self._shared.snapshot()) is None:
+            yield None
+        self._sent = snapshot.rows
 
     def _all_rows(self) -> Iterator[Row | None]:
         self._sent = sent = {}
@@ -236,30 +263,39 @@ class _RowReader(Generic[T]):
             yield row
 
     def changed_rows(self) -> Iterator[Row | None]:
-        snapshot = self._shared.snapshot()
+        while (snapshot := self._shared.snapshot()) is None:
+            yield None
         is_up_to_date = self._sent is snapshot.before
-        rows = snapshot.changed.items() if is_up_to_date else _changes(self._sent, snapshot.rows)
+        rows: Iterable[Row | None] = snapshot.changed.items()
+        if not is_up_to_date:
+            rows = _changes(self._sent, snapshot.rows)
         yield from _matching(rows, self._wanted)
         self._sent = snapshot.rows
 
 
-def _changes(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Row]:
-    """Yield the rows that changed; a removed row has an empty body."""
-    for key in before:
+def _changes(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Row | None]:
+    """Yield the rows that changed, and None after many rows. A removed row has an empty body."""
+    for number, key in enumerate(before, 1):
         if key not in now:
             yield key, b""
-    for key, body in now.items():
+        if number % _KEYS == 0:
+            yield None
+    for number, (key, body) in enumerate(now.items(), 1):
         if before.get(key) != body:
             yield key, body
+        if number % _KEYS == 0:
+            yield None
 
 
-def _matching(pairs: Iterable[tuple[str, T]], wanted: Filter) -> Iterator[tuple[str, T] | None]:
-    """Yield the pairs whose keys match, and None whenever many keys in a row did not."""
+def _matching(pairs: Iterable[tuple[str, T] | None], wanted: Filter) -> Iterator[tuple[str, T] | None]:
+    """Yield the pairs whose keys match, and None for None and whenever many keys in a row did not."""
     most = min(_KEYS, keys_in_slice(wanted.weight)) if wanted.weight else _KEYS
     tried = 0
     for pair in pairs:
         tried += 1
-        if wanted(as_bytes(pair[0])):
+        if pair is None:
+            yield None
+        elif wanted(as_bytes(pair[0])):
             tried = 0
             yield pair
         elif tried == most:
@@ -278,7 +314,7 @@ class Reports:
         self._clients = SharedRows(
             lambda: ((str(session.number), session) for session in list(engine.sessions)), describe_session
         )
-        self._readers: dict[BrokerStream, SharedRows[dict[str, object]]] = {}
+        self._readers: dict[BrokerStream, SharedRows[str]] = {}
         # The rows about brokers that share a store, by the name of the reserved stream.
         self._shared = {name: SharedRows(rows, lambda row: row) for name, rows in engine.shared_reports.items()}
 
@@ -303,16 +339,14 @@ class Reports:
             return Report(_IndexPages(stream), outlet, turns, self._engine.fetch) if stream is not None else None
         return None
 
-    def _readers_of(self, stream: BrokerStream) -> SharedRows[dict[str, object]]:
+    def _readers_of(self, stream: BrokerStream) -> SharedRows[str]:
         """Return the rows of a stream's readers and groups; all clients that look at them share the rows."""
         rows = self._readers.get(stream)
         if rows is None:
             rows = self._readers[stream] = SharedRows(
-                lambda: [
-                    *((state.name, describe_reader(stream, state)) for state in stream.readers.all()),
-                    *((SHARED + name, row) for name, row in stream.groups.describe()),
-                ],
-                lambda row: row,
+                lambda: ((key, key) for key in (*stream.readers.names(), *map(SHARED.__add__, stream.groups.names()))),
+                partial(_describe_reader_or_group, stream),
+                lambda key: key,
             )
         return rows
 
@@ -392,6 +426,13 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
     if multicast is not None:
         row |= {"sealed": multicast.sealed, "feed": asdict(multicast.counters)}
     return row
+
+
+def _describe_reader_or_group(stream: BrokerStream, key: str) -> dict[str, object] | None:
+    if key.startswith(SHARED):
+        return stream.groups.describe(key.removeprefix(SHARED))
+    state = stream.readers.find(key)
+    return describe_reader(stream, state) if state is not None else None
 
 
 def describe_reader(stream: BrokerStream, state: Position) -> dict[str, object]:

@@ -8,6 +8,7 @@ A session does no I/O and needs no clock: it calls methods of its `Connection`, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -51,6 +52,8 @@ from zambezi.zmtp.runs import Run
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
     from zambezi.zeps.broker.reports import Report
+
+_log: Final = logging.getLogger("zambezi.zeps")
 
 FAULTS: Final = 1000  # messages that are not ZEPS, after which a client is disconnected
 _UNANSWERED: Final = 1000  # PINGs that may wait for the disk before the client's input waits, too
@@ -135,6 +138,11 @@ class Session:
             except Absent as absent:
                 self._is_looking_up = True
                 self.engine.fetch(absent, partial(self._on_found, frames[position]))
+            except Exception:
+                # A mistake of the broker's own. Without a word, the client would wait for ever.
+                _log.exception("a message of %s could not be handled, and its connection is closed", self.address)
+                self.refuse("the broker could not handle a message, by a mistake of its own: see its log", "failed")
+                break
             position += 1
         return count
 
@@ -455,8 +463,9 @@ class Session:
         elif self._deferred and not self._backed_up:
             self._handle_deferred()
 
-    def refuse(self, reason: str) -> None:
-        self._send_invalid("stopped", reason)
+    def refuse(self, reason: str, kind: str = "stopped") -> None:
+        """Tell the client why it is disconnected, and disconnect it."""
+        self._send_invalid(kind, reason)
         self.detach()
 
     def dismiss(self) -> None:

@@ -20,14 +20,13 @@ from zambezi.zeps.client.subscriber import ASK_FOR_TIMES, SubscriberCounters
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Credit, Done, GiveBack, Join, Keep
-from zambezi.zeps.sequences import pack_sequences, unpack_deliveries
+from zambezi.zeps.sequences import MOST, pack_sequences, unpack_deliveries
 from zambezi.zeps.times import TimeTable
 
 T = TypeVar("T")
 
 IN_FLIGHT: Final = 1000  # messages
 _SHARE: Final = 4  # credit is given when one part in so many of the window is free
-_MOST: Final = 8192  # sequences in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,5 +294,5 @@ def _taken(answers: list[T]) -> list[T]:
 
 
 def _parts(sequences: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(sequences), _MOST):
-        yield sequences[start : start + _MOST]
+    for start in range(0, len(sequences), MOST):
+        yield sequences[start : start + MOST]

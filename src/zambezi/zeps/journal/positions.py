@@ -252,6 +252,7 @@ class Positions:
         self._states: dict[Key, Position] = {}
         self._pieces: dict[Key, list[bytes]] = {}  # of payloads that were extended: they are joined when asked for
         self._kinds: Counter[int] = Counter()
+        self._names: dict[int, tuple[str, ...]] = {}  # by kind, in order, as far as they were asked for
         self._descriptor = -1
         self._is_closed = False
         self._has_file = self._name_synced = False
@@ -283,6 +284,7 @@ class Positions:
     def _measure(self) -> None:
         self._live = sum(state.size for state in self._states.values())
         self._kinds = Counter(state.kind for state in self._states.values())
+        self._names.clear()
 
     # State
 
@@ -311,6 +313,12 @@ class Positions:
                 self._join_all()
         return sorted([state for state in tuple(self._states.values()) if state.kind == kind], key=_name_of)
 
+    def names(self, kind: int) -> tuple[str, ...]:
+        """Return the names of a kind, in order. They are sorted only if there are others than before."""
+        if kind not in self._names:
+            self._names[kind] = tuple(sorted([name for of, name in tuple(self._states) if of == kind]))
+        return self._names[kind]
+
     def count(self, kind: int) -> int:
         """Return how many names of a kind there are."""
         return self._kinds[kind]
@@ -335,6 +343,8 @@ class Positions:
         with self._lock:
             self._append(octets)
             for state in given:
+                if state.key not in self._states:
+                    self._names.pop(state.kind, None)
                 self._forget(state.key)
                 self._states[state.key] = state
                 self._live += state.size
@@ -364,6 +374,7 @@ class Positions:
             self._append(octets)
             for state in known:
                 self._forget(state.key)
+                self._names.pop(state.kind, None)
 
     def _forget(self, key: Key) -> None:
         self._join(key)
