@@ -9,12 +9,13 @@ from typing import cast
 import pytest
 
 from tests.zmtp.stranger import Stranger, hello
-from zambezi.zmtp.busy_links import TURN, BusyLinks
+from zambezi.zmtp.busy_links import MUCH, TURN, BusyLinks
+from zambezi.zmtp.connection import Connection, Event
 from zambezi.zmtp.frames import encode_command
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.reactor import Reactor
-from zambezi.zmtp.stream import READ_LEAST, StreamLink
+from zambezi.zmtp.stream import READ_LEAST, TIMED, StreamLink
 from zambezi.zmtp.testing import Simulation
 
 
@@ -46,7 +47,7 @@ class Link:
         self.clock[0] += self.seconds
         self.left -= 1
         if self.queue is not None and self.left:
-            self.queue.add(cast("StreamLink", self))
+            self.queue.add(cast("StreamLink", self), self.seconds)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_links_read_one_after_the_other_for_a_time_in_each_turn(
     for name in "abc":
         link = Link(name, clock, seconds, reads)
         link.queue = queue
-        queue.add(cast("StreamLink", link))
+        queue.add(cast("StreamLink", link), seconds)
     found = []
     while loop.calls:
         assert len(loop.calls) == 1
@@ -82,19 +83,51 @@ def test_a_link_that_is_over_reads_no_more() -> None:
     queue = BusyLinks(cast("Reactor", loop))
     reads: list[str] = []
     gone, other = (cast("StreamLink", Link(name, [0.0], 0.0, reads)) for name in "ab")
-    queue.add(gone)
-    queue.add(other)
+    queue.add(gone, 0.0)
+    queue.add(other, 0.0)
     queue.discard(gone)
     queue.discard(gone)
     assert gone not in queue
     assert other in queue
     loop.turn()
     assert reads == ["b"]
-    queue.add(gone)
+    queue.add(gone, 0.0)
     queue.discard(gone)
     loop.turn()
     assert reads == ["b"]
     assert not loop.calls
+
+
+def test_other_links_read_little_in_a_turn_with_many_links_that_became_busy(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Router(sim, Options())
+    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
+        stranger.say(hello(identity=b"s"))
+        sim.until(lambda: hub.peers)
+        reads: list[int] = []
+        receive = Connection.receive
+
+        def noted(connection: Connection, data: bytes, now: float) -> list[Event]:
+            reads.append(len(data))
+            hub.transport.busy.spent = 0.0  # the turn is over
+            return receive(connection, data, now)
+
+        monkeypatch.setattr(Connection, "receive", noted)
+        stranger.say(flood(2 * TIMED))
+        hub.transport.busy.spent = 2 * MUCH
+        sim.until(lambda: sum(reads) == 2 * TIMED)
+        assert reads[0] == TIMED
+    hub.close(0)
+
+
+def test_what_was_spent_counts_for_one_turn() -> None:
+    loop = Loop()
+    queue = BusyLinks(cast("Reactor", loop))
+    queue.add(cast("StreamLink", Link("a", [0.0], 0.0, [])), MUCH)
+    assert queue.spent == MUCH
+    loop.turn()
+    assert queue.spent == 0.0
 
 
 def flood(octets: int) -> bytes:

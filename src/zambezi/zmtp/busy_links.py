@@ -6,6 +6,9 @@ not watched any more, and waits in this queue instead. In each turn of the loop,
 seconds together, and all other links read as usual. A link leaves the queue when its reads are quick again, or when it
 has nothing to read.
 
+Many links can become busy in the same turn, such as a wave of new ones. When the reads of those took `MUCH` seconds
+together, every other link reads only little until the turn is over.
+
 A thread that waits in a call of a blocking socket reads by itself (see `watch`): there, the queue is not used.
 """
 
@@ -19,24 +22,27 @@ if TYPE_CHECKING:
     from zambezi.zmtp.stream import StreamLink
 
 TURN: Final = 0.002  # seconds of processor time
+MUCH: Final = 0.01  # seconds of processor time
 
 
 class BusyLinks:
     """The queue of a transport."""
 
-    __slots__ = ("_is_scheduled", "_links", "_reactor")
+    __slots__ = ("_is_scheduled", "_links", "_reactor", "spent")
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._links: dict[StreamLink, None] = {}  # in the order of their turns
         self._is_scheduled = False
+        self.spent = 0.0  # seconds that links which became busy in this turn of the loop took
 
     def __contains__(self, link: StreamLink) -> bool:
         return link in self._links
 
-    def add(self, link: StreamLink) -> None:
-        """Put a link at the end of the queue."""
+    def add(self, link: StreamLink, took: float) -> None:
+        """Put a link at the end of the queue, whose read took so many seconds."""
         self._links[link] = None
+        self.spent += took
         self._schedule()
 
     def discard(self, link: StreamLink) -> None:
@@ -54,10 +60,11 @@ class BusyLinks:
         for _ in range(len(self._links)):
             link = next(iter(self._links), None)
             if link is None:
-                return
+                break
             del self._links[link]
             link.read_in_turn()
             if thread_time() > end:
                 break
+        self.spent = 0.0
         if self._links:
             self._schedule()

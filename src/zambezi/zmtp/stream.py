@@ -21,6 +21,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp import intake
+from zambezi.zmtp.busy_links import MUCH
 from zambezi.zmtp.connection import Closed, Connection, Event, Failed, Ready, Subscription
 from zambezi.zmtp.frames import Batch, Message
 from zambezi.zmtp.peer import Peer
@@ -39,7 +40,7 @@ READ_LEAST: Final = 16 * 1024
 READ_MOST: Final = 256 * 1024
 SLOW: Final = 0.002  # seconds of processor time for a read, after which the next one is smaller
 QUICK: Final = SLOW / 4  # seconds; four times as many bytes would not be slow
-TIMED: Final = 1024  # bytes of a read whose time is measured
+TIMED: Final = 1024  # bytes of a read whose time is measured; larger reads wait if there was much work in a turn
 FLUSH: Final = 64 * 1024  # queued bytes that are written without waiting for the loop
 QUIET: Final = 50e-6  # seconds without a write after which a message is written at once
 TURNS: Final = 16  # writes before other links get their turn
@@ -148,6 +149,8 @@ class StreamLink:
         if self._gone:
             return
         size = self._read if self._read <= READ_LEAST else self.connection.read_size(self._read)
+        if self._transport.busy.spent > MUCH:
+            size = TIMED
         try:
             data = self._sock.recv(size)
         except (BlockingIOError, InterruptedError):
@@ -189,7 +192,7 @@ class StreamLink:
                 self._read = min(self._read * 4, READ_MOST)
         if not is_quick and not (self._gone or self._paused or self._transport.reactor.threaded):
             self._transport.reactor.remove_reader(self._sock)
-            self._transport.busy.add(self)
+            self._transport.busy.add(self, took)
 
     def read_in_turn(self) -> None:
         """Read, as a link of the queue. If it does not wait there again, it is watched again."""
