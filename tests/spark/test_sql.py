@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import socket
@@ -14,6 +13,7 @@ import pytest
 
 from tests.spark.journal import numbered, write
 from tests.spark.lake.archiving import archive
+from tests.spark.started import use_for_commands
 from zambezi.cli import main, sql
 from zambezi.spark.errors import SparkError
 from zambezi.spark.views import MESSAGES, StreamViews
@@ -48,12 +48,7 @@ def test_a_stream_is_a_view_when_a_query_names_it(spark: SparkSession, data: str
 @pytest.fixture
 def given(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command uses the session of the tests, and leaves it running."""
-
-    @contextlib.contextmanager
-    def session(_arguments: Any, _name: str) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(sql, "spark_session", session)
+    use_for_commands(spark, monkeypatch)
     monkeypatch.setenv("COLUMNS", "120")
 
 
@@ -114,7 +109,7 @@ def test_statements_from_standard_input_up_to_one_that_fails(
 def test_the_shell_goes_on_after_an_error(
     data: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    typed = iter(["SELEC 1;", "SELECT 7 AS seven", ";", "quit"])
+    typed = iter(["SELEC 1;", "SELECT 7 AS seven", ";", "SELECT 1 / 0;", "SELECT 8 AS eight;", "quit"])
     prompts: list[str] = []
 
     def answer(prompt: str) -> str:
@@ -126,8 +121,33 @@ def test_the_shell_goes_on_after_an_error(
     assert main(["sql", "--path", data, "--format", "csv"]) == 0
     shown = capsys.readouterr()
     assert "seven\n7\n" in shown.out
-    assert shown.err.startswith("zambezi: [PARSE_SYNTAX_ERROR]")
-    assert prompts == [sql.PROMPT, sql.PROMPT, sql.CONTINUED, sql.PROMPT]
+    assert "eight\n8\n" in shown.out
+    assert [line[:24] for line in shown.err.splitlines()] == ["zambezi: [PARSE_SYNTAX_E", "zambezi: [DIVIDE_BY_ZERO"]
+    assert prompts == [sql.PROMPT, sql.PROMPT, sql.CONTINUED, sql.PROMPT, sql.PROMPT, sql.PROMPT]
+
+
+@pytest.mark.usefixtures("given")
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("json", '{"a": 1, "a_2": "NaN", "b": ["-Infinity"]}\n'),
+        ("csv", 'a,a,b\n1,NaN,"[""-Infinity""]"\n'),
+        ("table", 'a    a  b\n1  NaN  ["-Infinity"]\n'),
+    ],
+)
+def test_columns_of_one_name_and_numbers_that_are_none(
+    data: str, capsys: pytest.CaptureFixture[str], form: str, expected: str
+) -> None:
+    query = "SELECT 1 AS a, double('NaN') AS a, array(double('-Infinity')) AS b"
+    assert main(["sql", "--path", data, "--format", form, "-e", query]) == 0
+    assert "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n" == expected
+
+
+@pytest.mark.usefixtures("given")
+def test_options_that_would_not_reach_a_view_are_refused(data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT count(*) FROM readings WITH ('startingSequence' = '5')"
+    assert main(["sql", "--path", data, "-e", query]) == 1
+    assert "the options after WITH do not reach the view readings" in capsys.readouterr().err
 
 
 def test_the_broker_is_asked_before_spark_starts(

@@ -250,6 +250,7 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
             raise SparkUnavailable(f"Spark did not start: {error}{where}") from error
     if not is_remote:
         _silence_accumulators(spark)
+    use_session(spark)
     try:
         yield spark
     finally:
@@ -257,6 +258,13 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
         if log:
             with contextlib.suppress(OSError):
                 Path(log).unlink()
+
+
+def use_session(spark: SparkSession) -> None:
+    """Make a session that of this thread. Without that, Spark does not find our format when the thread writes."""
+    from zambezi.spark import register  # noqa: PLC0415 - needs Spark
+
+    register(spark)
 
 
 def _start(start: Callable[[], SparkSession]) -> SparkSession:

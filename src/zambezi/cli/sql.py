@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
@@ -33,6 +34,7 @@ from zambezi.cli.spark import (
     source_place,
     spark_session,
     store_options,
+    use_session,
 )
 from zambezi.cli.terminal import say, table_console
 from zambezi.errors import ZambeziError
@@ -128,6 +130,7 @@ class _Shell:
     def _execute(self, text: str) -> int:
         from zambezi.spark.pipelines.running import plain_errors  # noqa: PLC0415 - needs Spark
 
+        use_session(self._spark)
         frame = self._views.query(text)
         if frame.columns:
             with plain_errors():
@@ -220,16 +223,20 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _printable_times(frame: DataFrame) -> DataFrame:
-    """Return the table with times as texts in UTC: Python would convert them to the time zone of the machine."""
+    """Return the table with times as texts in UTC: Python would convert them to the time zone of the machine.
+
+    Its columns have other names.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - needs Spark
 
+    names = [f"c{number}" for number in range(len(frame.columns))]  # two columns can have the same name
     times = [
-        sql.date_format(f"`{field.name}`", "yyyy-MM-dd HH:mm:ss.SSSSSS").alias(field.name)
+        sql.date_format(name, "yyyy-MM-dd HH:mm:ss.SSSSSS").alias(name)
         if field.dataType.typeName() == "timestamp"
-        else sql.col(f"`{field.name}`")
-        for field in frame.schema.fields
+        else sql.col(name)
+        for name, field in zip(names, frame.schema.fields, strict=True)
     ]
-    return frame.select(*times)
+    return frame.toDF(*names).select(*times)
 
 
 def _text(value: Any) -> str:
@@ -242,6 +249,8 @@ def _text(value: Any) -> str:
             return value
         case bool():
             return str(value).lower()
+        case float() if not math.isfinite(value):
+            return str(_plain(value))
         case _:
             return str(value) if isinstance(value, int | float | Decimal | date) else json.dumps(_plain(value))
 
@@ -251,6 +260,8 @@ def _plain(value: Any) -> Any:
     match value:
         case bytes() | bytearray():
             return _text(value)
+        case float() if not math.isfinite(value):
+            return _NOT_FINITE[str(value)]  # as Spark writes them
         case date() | Decimal():
             return str(value)
         case dict():
@@ -282,8 +293,24 @@ def _print_csv(frame: DataFrame, _most: int) -> None:
         writer.writerow([_text(one) for one in row])
 
 
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names that differ from each other: columns of a join often have the same.
+
+    >>> distinct(["a", "b", "a", "a_2", "a"])
+    ['a', 'b', 'a_2', 'a_2_2', 'a_3']
+    """
+    found: list[str] = []
+    for name in names:
+        number, one = 1, name
+        while one in found:
+            number += 1
+            one = f"{name}_{number}"
+        found.append(one)
+    return found
+
+
 def _print_json(frame: DataFrame, _most: int) -> None:
-    names = frame.columns
+    names = distinct(frame.columns)
     for row in _printable_times(frame).toLocalIterator(prefetchPartitions=True):
         document: dict[str, Any] = {}
         for name, value in zip(names, row, strict=True):
@@ -293,6 +320,7 @@ def _print_json(frame: DataFrame, _most: int) -> None:
         say(json.dumps(document, ensure_ascii=False))
 
 
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _NUMBERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double", "decimal"})
 FORMATS: Final[Mapping[str, Callable[[DataFrame, int], None]]] = {
     "table": _print_table,

@@ -9,15 +9,15 @@ the messages that are there then. The view `messages` has the messages of all st
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql.utils import is_remote
 
 from zambezi.spark.errors import SparkError
 from zambezi.spark.pipelines.running import plain_errors
+from zambezi.spark.quiet import unlogged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,11 +40,12 @@ class StreamViews:
 
     def query(self, text: str) -> DataFrame:
         """Return the result of a query, after making the views that it names."""
+        self._check_options(text)
         while self._made:
             self._spark.catalog.dropTempView(self._made.pop())
         while True:
             try:
-                with _unlogged():
+                with unlogged():
                     return self._spark.sql(text)
             except AnalysisException as error:
                 name = _missing_name(error)
@@ -52,6 +53,24 @@ class StreamViews:
                     with plain_errors():
                         raise
                 self._make(name)
+
+    def _check_options(self, text: str) -> None:
+        """Raise an error if a query gives options to a view: Spark would ignore them, and the result would be wrong."""
+        if is_remote():
+            return
+        try:
+            with unlogged():
+                java: Any = self._spark._jsparkSession
+                leaves = java.sessionState().sqlParser().parsePlan(text).collectLeaves()
+        except PySparkException:
+            return  # Spark tells what is wrong when it runs the query
+        for number in range(leaves.size()):
+            leaf = leaves.apply(number)
+            if leaf.getClass().getSimpleName() == "UnresolvedRelation" and not leaf.options().isEmpty():
+                raise NoSuchView(
+                    f"the options after WITH do not reach the view {leaf.tableName()}: give them with --option, or "
+                    "select rows with WHERE sequence > 50, or timestamp, key and stream"
+                )
 
     def _make(self, name: str) -> None:
         wanted = {"streamPattern": ""} if name == MESSAGES else {"stream": name}
@@ -70,15 +89,3 @@ def _missing_name(error: AnalysisException) -> str | None:
     if len(parts) > 1:
         raise NoSuchView(f"there is no table {relation}: write the name of a stream with dots as `{'.'.join(parts)}`")
     return parts[0].replace("``", "`")
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep the log of PySpark silent: it has each error of a query, also of those that only lack a view."""
-    logger = logging.getLogger("SQLQueryContextLogger")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from tests.spark.journal import numbered, write
 from tests.spark.kills import PATIENCE
 from tests.spark.lake.archiving import archive
 from tests.spark.lake.tables import SCHEMA
+from tests.spark.started import use_for_commands
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import wait_until
 from zambezi.cli import main, pipeline, terminal
@@ -60,14 +61,7 @@ RUN = ["pipeline", "run"]
 @pytest.fixture
 def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands use the session of the tests, and leave it running."""
-
-    @contextlib.contextmanager
-    def given(_arguments: Any, _name: str) -> Iterator[SparkSession]:
-        java: Any = spark._jvm
-        java.SparkSession.setActiveSession(spark._jsparkSession)  # for this thread
-        yield spark
-
-    monkeypatch.setattr(pipeline, "spark_session", given)
+    use_for_commands(spark, monkeypatch)
     monkeypatch.setenv("COLUMNS", "160")
 
 
@@ -290,6 +284,17 @@ def test_a_restore_asks_its_broker_before_spark_starts(
     assert asked == ["tcp://127.0.0.1:1"]
 
 
+@pytest.mark.usefixtures("shared")
+def test_a_restore_fills_the_streams_of_a_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data", "readings", numbered(30))
+    archive(tmp_path / "data", tmp_path / "archive")
+    with serving(tmp_path / "new") as (_, endpoint):
+        assert main([*RUN, "restore", "--archive", str(tmp_path / "archive"), "--endpoint", endpoint]) == 0
+        assert "readings" in capsys.readouterr().out
+        with Client.connect(endpoint) as client, client.stream("readings").subscribe("", since=0, until="now") as found:
+            assert [(one.key, one.body) for one in found] == numbered(30)
+
+
 @pytest.mark.usefixtures("no_spark")
 def test_a_server_of_spark_connect_has_brokers_of_its_own(
     nobody: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -376,6 +381,7 @@ def test_java_that_ends_before_the_command_leaves_no_traceback(
     arguments = parser.parse_args([*RUN, "archive", "--path", "p", "--out", "o"])
     with socketserver.TCPServer(("127.0.0.1", 0), Ended) as server:
         monkeypatch.setattr("zambezi.spark.session", lambda *_, **__: session_of(server, stop))
+        monkeypatch.setattr(spark_command, "use_session", lambda _: None)
         with spark_session(arguments, "archive"), socket.create_connection(("127.0.0.1", server.server_address[1])):
             server.handle_request()
     assert capsys.readouterr().err == ""
@@ -390,6 +396,7 @@ def test_the_temporary_checkpoints_of_a_command_have_no_checksums(monkeypatch: p
         return session_of(SimpleNamespace())
 
     monkeypatch.setattr("zambezi.spark.session", started)
+    monkeypatch.setattr(spark_command, "use_session", lambda _: None)
     parser = argparse.ArgumentParser()
     pipeline.add_parser(parser.add_subparsers())
     given = ["archive", "--path", "p", "--out", "o", "--conf", "spark.log.level=INFO"]

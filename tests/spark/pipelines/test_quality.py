@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.pipelines.frames import messages, stream, table
+from tests.spark.pipelines.frames import NOON, messages, stream, table
 from zambezi.spark.errors import SchemaError
 from zambezi.spark.limits import Limits, QualityLimits
 from zambezi.spark.pipelines import quality
@@ -52,6 +52,26 @@ def test_streams_problems_fields_and_the_verdict(spark: SparkSession, cache: Cac
     assert quality.judge(found, loose).lines() == ["healthy: yes (1 declared stream, 4 messages)"]
     (figure,) = quality.figures(reduced, SETTINGS)
     assert "readings: bad" in figure.chart.svg
+
+
+def test_numbers_beyond_all_integers_and_a_field_without_a_name(spark: SparkSession) -> None:
+    bodies = [b'{"": 18446744073709551615}', b'{"": 1e300}', b'{"": 7}']
+    reduced = quality.reduce(messages(spark, stream([(0.0, "k", body) for body in bodies], "u64")), SETTINGS)
+    assert table(quality.streams(reduced, SETTINGS), "stream", "messages") == [("u64", 3)]
+    assert table(quality.fields(reduced), "field", "values", "least", "most") == [
+        ('""', 3, "7", "1.0E300"),
+        ("$", 3, "1", "1"),
+    ]
+
+
+def test_a_message_with_a_time_in_the_future_hides_nothing(spark: SparkSession) -> None:
+    settings = Settings(window=60, declared=(READINGS,), read_up_to=NOON + 60)
+    rows = stream([(0.0, "k", b"{oops")], "readings") + stream([(30 * 86400.0, "k", b"1")], "others")
+    reduced = quality.reduce(messages(spark, rows), settings)
+    assert table(quality.streams(reduced, settings), "stream", "bad", "recent_bad") == [
+        ("readings", 1, 1),
+        ("others", 0, 0),
+    ]
 
 
 def test_a_wrong_schema_is_found_before_a_task_runs(spark: SparkSession) -> None:

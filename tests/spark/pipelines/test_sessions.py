@@ -34,6 +34,12 @@ def test_a_silence_longer_than_the_gap_ends_a_session(spark: SparkSession) -> No
         ]
 
 
+def test_a_message_with_a_time_in_the_future_closes_no_session(spark: SparkSession) -> None:
+    rows = stream([(230.0, "a", b"")]) + stream([(30 * 86400.0, "b", b"")], "other")
+    found = sessions.sessions(sessions.reduce(messages(spark, rows), SETTINGS), SETTINGS)
+    assert sorted(table(found, "key", "state")) == [("a", "open"), ("b", "open")]
+
+
 def test_reports_the_verdict_and_the_charts(spark: SparkSession, cache: Cache) -> None:
     settings = Settings(gap=40, by="nullif(key, 'b')", limits=Limits(sessions=SessionsLimits(longest=60.0)))
     reduced = cache(sessions.reduce(messages(spark, ROWS), settings))

@@ -31,6 +31,7 @@ MAX_VISITED: Final = 300  # values of a body
 MAX_DEPTH: Final = 6
 MAX_FIELDS: Final = 300  # of a stream in a task
 OTHER_FIELDS: Final = "(other fields)"
+NO_NAME: Final = '""'  # a field whose name is empty; a row without a field is about whole messages
 _MAX_NAME: Final = 80  # characters of the name of a field
 _MAX_TEXT: Final = 40  # characters of a text that is the first or the last of a range
 _MAX_EXAMPLE: Final = 160  # bytes
@@ -330,8 +331,8 @@ def fields_of(value: Any) -> Iterator[tuple[str, Any]]:
 def _inner(name: str, item: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(item, dict):
         before = "" if name == BODY else f"{name}."
-        some = list(item.items())[:MAX_VISITED]
-        return [(printable(f"{before}{str(one)[:_MAX_NAME]}")[: 2 * _MAX_NAME], child) for one, child in some]
+        some = [(str(one)[:_MAX_NAME] or NO_NAME, child) for one, child in list(item.items())[:MAX_VISITED]]
+        return [(printable(f"{before}{one}")[: 2 * _MAX_NAME], child) for one, child in some]
     if isinstance(item, list):
         return [(f"{name}[]", child) for child in item[:MAX_VISITED]]
     return ()

@@ -26,7 +26,16 @@ from zambezi.mcollective.fleet import DISCOVERY
 from zambezi.mcollective.ruby.envelope import MAX_NAME, MAX_TEXT
 from zambezi.spark.decoders import mcollective, ruby_envelopes, text_of
 from zambezi.spark.pipelines.drawing import distribution_figure, matrix_figure, timeline_figure
-from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached, utc_date
+from zambezi.spark.pipelines.pipeline import (
+    Cache,
+    Pipeline,
+    Report,
+    Settings,
+    now_or,
+    seconds_between,
+    uncached,
+    utc_date,
+)
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted, duration
 from zambezi.spark.report.page import Figure
 
@@ -181,8 +190,7 @@ def _can_read(should: DataFrame, table: DataFrame) -> DataFrame:
 def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Settings) -> DataFrame:
     """Return which nodes should have answered each request, and which did, for requests older than the patience."""
     # A fleet without requests journals nothing: after the newest message, it was silent up to the time of reading.
-    read = sql.timestamp_micros(sql.lit(int(settings.read_up_to * 1e6)))
-    newest = table.agg(sql.greatest(sql.max("timestamp"), read).alias("_newest"))
+    newest = table.agg(sql.max("timestamp").alias("_last")).select(now_or(sql.col("_last"), settings).alias("_newest"))
     is_over = seconds_between(sql.col("time"), sql.col("_newest")) >= settings.patience
     is_clear = sql.coalesce("wants_reply", sql.lit(True)) & ((sql.size("asked") > 0) | sql.col("filter").isNull())
     old = asked.crossJoin(newest).where(is_over & is_clear).drop("_newest")

@@ -56,7 +56,7 @@ def outcomes(table: DataFrame, settings: Settings) -> DataFrame:
     ).first()
     newest, oldest, first = ends if ends is not None else (None, None, None)
     within = round(settings.within * 1e6)
-    read_up_to = max(int(newest or 0), int(settings.read_up_to * 1e6))
+    read_up_to = int(settings.read_up_to * 1e6) or int(newest or 0)
     # If the first message of the left stream was read, nothing is before it.
     known_from = 0 if first == 1 else int(oldest or 0) + within
     schema = arrow_schema(_OUTCOMES)

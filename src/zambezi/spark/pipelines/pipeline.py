@@ -154,6 +154,14 @@ def utc_date(time: Column | str) -> Column:
     return sql.date_from_unix_date(((micros - sql.pmod(micros, sql.lit(day))) / sql.lit(day)).cast("int"))
 
 
+def now_or(newest: Column, settings: Settings) -> Column:
+    """Return the time up to which messages were read. If it is not known, it is that of the newest message.
+
+    A message can have a time in the future, if a clock was wrong: so the newest message is not always the present.
+    """
+    return sql.timestamp_micros(sql.lit(int(settings.read_up_to * 1e6))) if settings.read_up_to else newest
+
+
 def seconds_between(start: Column, end: Column) -> Column:
     """Return the time from `start` to `end` in seconds."""
     return (sql.unix_micros(end) - sql.unix_micros(start)) / sql.lit(1e6)

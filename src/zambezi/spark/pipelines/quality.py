@@ -19,7 +19,7 @@ from zambezi.spark.avro import Avro
 from zambezi.spark.lake.frames import arrow_schema
 from zambezi.spark.pipelines.body_profile import BODY, COLUMNS, Profile
 from zambezi.spark.pipelines.drawing import rate_figure
-from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, percent, uncached, utc_date
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, now_or, percent, uncached, utc_date
 from zambezi.spark.pipelines.verdict import Found, Reason, Verdict, counted
 from zambezi.spark.report.page import Figure
 
@@ -66,9 +66,11 @@ def _batch(found: Profile, schema: Any) -> Any:
 def streams(table: DataFrame, settings: Settings) -> DataFrame:
     """Return how many bodies of each stream are as declared, those with the largest share of bad ones first.
 
-    The columns that begin with `recent_` are about the last time before the newest window, as the limits say.
+    The columns that begin with `recent_` are about the last time before the newest window, as the limits say. A message
+    with a time in the future does not count for that.
     """
-    newest = table.agg(sql.max("start").alias("_newest"))
+    last = sql.max("start")
+    newest = table.agg(sql.least(last, now_or(last, settings)).alias("_newest"))
     since = sql.unix_micros("_newest") - round(settings.limits.quality.recent * 1e6)
     is_recent = sql.unix_micros("start") >= since
     is_bad = ~sql.col("good")
@@ -203,7 +205,7 @@ def _end(number: str, text: str, length: str) -> Column:
 
 def _plain(number: str) -> Column:
     """Return a number as text, without a fraction that is zero."""
-    is_whole = (sql.col(number) == sql.floor(number)) & (sql.abs(number) < 1e15)
+    is_whole = (sql.col(number) % 1 == 0) & (sql.abs(number) < 1e15)
     return sql.when(is_whole, sql.col(number).cast("long").cast("string")).otherwise(sql.col(number).cast("string"))
 
 

@@ -41,6 +41,7 @@ from zambezi.spark.pipelines.checkpoints import new_checkpoint
 from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings
 from zambezi.spark.pipelines.results import Result
 from zambezi.spark.pipelines.verdict import Verdict
+from zambezi.spark.quiet import unlogged
 from zambezi.spark.report.page import Figure
 from zambezi.spark.sessions import add_format
 
@@ -348,7 +349,8 @@ def _running_tasks(spark: SparkSession) -> tuple[int, int]:
 def plain_errors() -> Iterator[None]:
     """Raise errors of Spark as PipelineError with only their message, without the traces of Python and Java."""
     try:
-        yield
+        with unlogged():
+            yield
     except (PySparkException, StreamingQueryException) as error:
         raise PipelineError(plain_message(error)) from error
 

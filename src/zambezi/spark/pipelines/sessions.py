@@ -19,6 +19,7 @@ from zambezi.spark.pipelines.pipeline import (
     Pipeline,
     Report,
     Settings,
+    now_or,
     seconds_between,
     uncached,
     utc_date,
@@ -74,8 +75,7 @@ def merged(parts: DataFrame, gap: float) -> DataFrame:
 
 def sessions(table: DataFrame, settings: Settings) -> DataFrame:
     """Return all sessions with their length. `state` is open if the next message could still belong to the session."""
-    read = sql.timestamp_micros(sql.lit(int(settings.read_up_to * 1e6)))
-    newest = table.agg(sql.greatest(sql.max("ended"), read).alias("_newest"))
+    newest = table.agg(sql.max("ended").alias("_last")).select(now_or(sql.col("_last"), settings).alias("_newest"))
     is_open = seconds_between(sql.col("ended"), sql.col("_newest")) <= settings.gap
     return (
         merged(table.where("key is not null"), settings.gap)
