@@ -73,6 +73,12 @@ def test_keys_that_are_not_utf_8_keep_their_bytes() -> None:
     assert found.column("date").to_pylist() == [date(1970, 1, 1), date(1970, 1, 2)]
 
 
+def test_a_time_after_the_last_day_of_calendars_has_the_last_day() -> None:
+    times = pa.array([300_000_000_000_000_000], pa.timestamp("us", "UTC"))
+    found = archived(pa.RecordBatch.from_arrays([times, pa.array(["k"])], names=["timestamp", "key"]))
+    assert found.column("date").to_pylist() == [date(9999, 12, 31)]
+
+
 def test_the_source_takes_the_options_of_zeps_and_a_table(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write(data, "s", numbered(3))

@@ -59,5 +59,6 @@ def test_a_torn_index_entry_is_a_broker_error() -> None:
 def test_times_come_back() -> None:
     when = datetime(2026, 3, 4, 5, 6, 7, 890_123, tzinfo=UTC)
     assert datetime_of(microseconds_of(when)) == when
+    assert datetime_of(1 << 62).year == 9999
     assert microseconds_of(when.astimezone(timezone(timedelta(hours=5)))) == microseconds_of(when)
     assert microseconds_of(when.astimezone().replace(tzinfo=None)) == microseconds_of(when)

@@ -258,7 +258,8 @@ class _Work:
             try:
                 if arguments.name == RESTORE:
                     return _restore(arguments, spark)
-                return _Session(arguments, spark, interrupted).run()
+                with _advice_of_commands():
+                    return _Session(arguments, spark, interrupted).run()
             finally:
                 self._cancelled = None
 
@@ -268,6 +269,24 @@ class _Work:
         spark = self._cancelled
         if spark is not None:
             cancel_jobs(spark)
+
+
+@contextlib.contextmanager
+def _advice_of_commands() -> Iterator[None]:
+    """Let the error for lost messages say what a command can do: its table is its checkpoint."""
+    from zambezi.spark.base_reader import ADVICE  # noqa: PLC0415 - needs Spark
+    from zambezi.spark.pipelines.running import PipelineError  # noqa: PLC0415
+
+    try:
+        yield
+    except PipelineError as error:
+        if ADVICE not in str(error):
+            raise
+        advice = (
+            "use --accept-loss to continue with the messages that remain, or another --out (is this the broker that "
+            "the table is of?)"
+        )
+        raise PipelineError(str(error).replace(ADVICE, advice)) from error
 
 
 class _Session:

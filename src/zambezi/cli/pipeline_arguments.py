@@ -147,6 +147,9 @@ def check_places(arguments: argparse.Namespace) -> None:
         if present is not None and not any(declared.covers(stream) for stream in present):
             warn(f"--declare {declared.streams}: no stream of this run has such a name")
     place = pipeline.place(arguments.out, store_options(arguments))
+    outer = Place(arguments.out, store_options(arguments))
+    if place.uri != outer.uri and outer.names("_delta_log"):
+        raise OptionsError(f"--out {arguments.out} is a table itself: choose a directory for tables")
     check_table(LakeTable(place, pipeline.name), pipeline, options, settings, grows=grows(arguments))
     places = [place, results_place(arguments)]
     if arguments.csv:

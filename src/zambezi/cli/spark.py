@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import sys
 import tempfile
@@ -251,13 +252,21 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
     if not is_remote:
         _silence_accumulators(spark)
     use_session(spark)
+    root = logging.getLogger()
+    root.addFilter(_is_not_of_py4j)
     try:
         yield spark
     finally:
         _stop(spark)
+        root.removeFilter(_is_not_of_py4j)
         if log:
             with contextlib.suppress(OSError):
                 Path(log).unlink()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return whether a record is worth showing. Py4J logs a trace when Java ends, which a signal to all causes."""
+    return "py4j" not in record.pathname
 
 
 def use_session(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ of Spark's own rows, the same takes more than twice the time of processors. As w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 ARCHIVING: Final = "zambezi-archiving"
 # The columns of messages. In a table, they can be null, as Delta has it.
 MESSAGES: Final = StructType([StructField(name, kinds[0]()) for name, kinds in COLUMNS.items()])
+_LAST_DAY: Final = pa.scalar(date.max, pa.date32())  # of Python: readers cannot have later ones
 
 
 class ArchivingDataSource(ZepsDataSource):
@@ -74,7 +76,7 @@ class ArchivingStreamReader(Archiving, StreamReader):
 def archived(messages: Any) -> Any:
     """Return messages as rows of an archive: with their date, and with the bytes of keys that are not UTF-8."""
     keys = messages.column("key")
-    dates = pc.cast(messages.column("timestamp"), pa.date32())
+    dates = pc.min_element_wise(pc.cast(messages.column("timestamp"), pa.date32()), _LAST_DAY)
     return messages.append_column("key_bytes", _bytes_of_bad_keys(keys)).append_column(DATE, dates)
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("zambezi.spark")
 
+ADVICE: Final = "begin a new checkpoint, or set failOnDataLoss=false to continue with the messages that remain"
 _SMALL_RANGE: Final = 2000  # messages; a range of this size is not worth a request to the index
 _STEPS: Final = 8  # places in a partition where the index is asked for the size
 _MIN_STEP: Final = 1 << 12  # bytes
@@ -112,8 +113,7 @@ class BaseReader:
     def handle_data_loss(self, loss: DataLoss) -> None:
         """Raise the error if `failOnDataLoss` is set, otherwise log a warning."""
         if self.options["failOnDataLoss"]:
-            advice = "begin a new checkpoint, or set failOnDataLoss=false to continue with the messages that remain"
-            loss.args = (f"{loss}; {advice}",)
+            loss.args = (f"{loss}; {ADVICE}",)
             raise loss
         self.lost += loss.count
         _log.warning("%s; the query continues with the messages that remain", loss)

@@ -28,6 +28,7 @@ GROUP_NAME: Final = 255 - len(SHARED)  # bytes of the name of a group, so that b
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_LAST: Final = 253_402_300_799_999_999
 
 # The JSON types of a field, by its annotation.
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
@@ -230,8 +231,8 @@ def subject_of(name: str) -> str:
 
 
 def datetime_of(microseconds: int) -> datetime:
-    """Return a time that is given in microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=microseconds)
+    """Return a time that is given in microseconds since 1970; the last one of the year 9999 for all later ones."""
+    return _EPOCH + timedelta(microseconds=min(microseconds, _LAST))
 
 
 def microseconds_of(when: datetime) -> int:

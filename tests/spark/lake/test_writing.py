@@ -136,10 +136,14 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_is_named(tmp_path: Path, mo
         write_files(Place(str(tmp_path)), [rows("s", [1, 2, 3])])
 
 
-def test_files_of_a_failed_task_are_closed(tmp_path: Path) -> None:
+def test_files_of_a_failed_task_are_closed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def batches() -> Any:
         yield rows("s", [1])
+        yield rows("s", [2], DAY + timedelta(days=1))  # closes the first file
+        assert len(list(tmp_path.rglob("*.parquet"))) == 2
         raise RuntimeError("the source failed")
 
+    monkeypatch.setattr(writing, "MOST_OPEN", 1)
     with pytest.raises(RuntimeError, match="the source failed"):
         write_files(Place(str(tmp_path)), batches())
+    assert list(tmp_path.rglob("*.parquet")) == []

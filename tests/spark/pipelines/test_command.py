@@ -7,7 +7,9 @@ import contextlib
 import importlib.util
 import io
 import json
+import logging
 import os
+import shutil
 import socket
 import socketserver
 import tempfile
@@ -293,6 +295,41 @@ def test_a_restore_fills_the_streams_of_a_broker(tmp_path: Path, capsys: pytest.
         assert "readings" in capsys.readouterr().out
         with Client.connect(endpoint) as client, client.stream("readings").subscribe("", since=0, until="now") as found:
             assert [(one.key, one.body) for one in found] == numbered(30)
+
+
+@pytest.mark.usefixtures("shared")
+def test_an_archive_of_a_stream_that_was_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*RUN, "archive", "--path", str(tmp_path / "data"), "--out", str(tmp_path / "archive")]
+    write(tmp_path / "data", "readings", numbered(30))
+    assert main(command) == 0
+    shutil.rmtree(tmp_path / "data" / "readings")
+    write(tmp_path / "data", "readings", numbered(10))
+    capsys.readouterr()
+    assert main(command) == 1
+    told = capsys.readouterr().err
+    assert "use --accept-loss to continue with the messages that remain, or another --out" in told
+    assert "checkpoint" not in told
+    assert main([*command, "--accept-loss"]) == 0
+    assert main([*RUN, "traffic", *command[3:]]) == 2
+    assert "is a table itself: choose a directory for tables" in capsys.readouterr().err
+
+
+def test_a_trace_of_py4j_is_not_shown(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_for_commands(spark, monkeypatch)
+    parser = argparse.ArgumentParser()
+    pipeline.add_parser(parser.add_subparsers())
+    shown: list[str] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: shown.append(record.getMessage()))
+    logging.getLogger().addHandler(handler)
+    try:
+        with spark_session(parser.parse_args([*RUN, "archive", "--path", "p", "--out", "o"]), "archive"):
+            of_py4j = logging.LogRecord("root", logging.ERROR, "py4j/java_gateway.py", 1, "Exception", None, None)
+            logging.getLogger().handle(of_py4j)
+            logging.getLogger().error("another one")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert shown == ["another one"]
 
 
 @pytest.mark.usefixtures("no_spark")

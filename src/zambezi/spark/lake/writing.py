@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -20,6 +20,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from zambezi.spark.lake.place import Place
+from zambezi.spark.lake.problems import TableError
 
 DATE: Final = "date"  # the column by which tables are partitioned
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -157,10 +158,15 @@ class TableWriter:
         return self._done
 
     def abandon(self, error: BaseException) -> None:
-        """Close all files that are open: the task has failed."""
+        """Close and remove all files: the task has failed. Those that cannot be removed are unused, and vacuum does."""
         for file in self._open.values():
-            file.abandon(error)
+            with suppress(Exception):  # the first error counts
+                file.abandon(error)
+        for path in [*(file.path for file in self._open.values()), *(file.path for file in self._done)]:
+            with suppress(TableError):
+                self._place.remove(path)
         self._open.clear()
+        self._done.clear()
 
 
 def write_files(place: Place, batches: Iterable[Any]) -> list[AddedFile]:

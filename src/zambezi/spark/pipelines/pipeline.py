@@ -167,6 +167,12 @@ def seconds_between(start: Column, end: Column) -> Column:
     return (sql.unix_micros(end) - sql.unix_micros(start)) / sql.lit(1e6)
 
 
+def rate(count: Column, seconds: Column) -> Column:
+    """Return a number for each second, with one decimal digit, or four of a rate below one."""
+    exact = count / seconds
+    return sql.when(exact < 1, sql.round(exact, 4)).otherwise(sql.round(exact, 1))
+
+
 def percent(part: Column, whole: Column) -> Column:
     """Return a part of a whole in percent, with one decimal digit."""
     return sql.round(part * sql.lit(100.0) / whole, 1)

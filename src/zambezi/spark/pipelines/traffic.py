@@ -26,6 +26,7 @@ from zambezi.spark.pipelines.pipeline import (
     Report,
     Settings,
     percent,
+    rate,
     seconds_between,
     start_of,
     uncached,
@@ -76,10 +77,9 @@ def totals(table: DataFrame) -> DataFrame:
             sql.countDistinct("incarnation").alias("incarnations"),
             sql.min("first_at").alias("from"),
             sql.max("last_at").alias("to"),
-            sql.round(
-                sql.sum("messages")
-                / sql.greatest(sql.lit(1.0), seconds_between(sql.min("first_at"), sql.max("last_at"))),
-                1,
+            rate(
+                sql.sum("messages"),
+                sql.greatest(sql.lit(1.0), seconds_between(sql.min("first_at"), sql.max("last_at"))),
             ).alias("per_s"),
         )
         .orderBy(sql.desc("messages"), "stream")
@@ -95,7 +95,7 @@ def windows(table: DataFrame, settings: Settings) -> DataFrame:
             sql.sum("octets").alias("octets"),
             sql.countDistinct("key").alias("keys"),
         )
-        .withColumn("per_s", sql.round(sql.col("messages") / settings.window, 1))
+        .withColumn("per_s", rate(sql.col("messages"), sql.lit(settings.window)))
         .orderBy(sql.desc("start"), "stream", sql.desc("messages"), "prefix")
     )
 
