@@ -9,6 +9,7 @@ from typing import get_type_hints
 import pytest
 
 from tests.zeps.stage import PLENTY, Client, Stage, replace_method
+from zambezi.zeps.broker import exchange
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.exchange import INBOX
 from zambezi.zeps.broker.stream import BrokerStream
@@ -198,6 +199,26 @@ def test_a_client_that_does_not_read_loses_replies_and_costs_no_memory(stage: St
     assert stage.engine.counters.unclaimed == 40 - 1 - (INBOX // 100_000 + 1)
     client.credit(1 << 30)
     assert len(client.delivered) == 40 - stage.engine.counters.unclaimed
+
+
+def test_small_answers_that_nobody_reads_are_bounded_for_each_client_and_for_all(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = [asking(stage, credit=0) for _ in range(3)]
+    for client in clients:
+        for _ in range(5000):
+            ask(client)  # no server: each has a small answer
+    assert stage.engine.exchange.waiting <= 3 * (INBOX + 1000)
+    assert stage.engine.counters.unclaimed > 3000
+    monkeypatch.setattr(exchange, "INBOXES", stage.engine.exchange.waiting)
+    another = asking(stage)
+    ask(another)
+    assert answers(another) == []
+    for client in clients:
+        client.close()
+    assert stage.engine.exchange.waiting == 0
+    ask(another)
+    assert len(answers(another)) == 1
 
 
 def test_patterns_of_a_server_are_bounded_and_checked(stage: Stage) -> None:

@@ -358,6 +358,16 @@ def test_an_interrupted_removal_is_finished(tmp_path: Path) -> None:
     assert not written.index(0).exists()
 
 
+def test_a_last_log_that_is_missing_is_told_and_makes_it_another_stream(tmp_path: Path) -> None:
+    written = rotated(tmp_path)
+    written.log().unlink()
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        assert journal.last == 1
+        assert journal.incarnation != written.incarnation
+        assert "the log of the messages from 2 on is missing: they are lost" in journal.problems[0]
+
+
 def test_a_rotation_that_was_interrupted_before_its_index_was_made(tmp_path: Path) -> None:
     written = rotated(tmp_path)
     (tmp_path / "a" / f"{Name(3)}.log").touch()

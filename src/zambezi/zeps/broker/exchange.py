@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.stream import BrokerStream
 
 INBOX: Final = 1 << 20  # bytes of replies that wait for a client; one reply can be larger
+INBOXES: Final = 1 << 28  # bytes of replies that wait for all clients
+_OF_BLOCK: Final = 300  # bytes that a reply takes in memory besides its own
 _MOST_CREDIT: Final = 1 << 62
 _PATTERNS: Final = 100  # that one connection serves
 _SLOW: Final = 200  # patterns of all servers of a stream that are tried one by one: some milliseconds for a new key
@@ -59,7 +61,8 @@ _SLOW: Final = 200  # patterns of all servers of a stream that are tried one by 
 class Inbox(Desk):
     """Messages to one client that are in memory only. They go out as the client gives credit and reads."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, exchange: Exchange, outlet: Outlet) -> None:
+        self._exchange = exchange
         self._outlet = outlet
         self._waiting: deque[Block] = deque()
         self._bytes = 0
@@ -67,8 +70,9 @@ class Inbox(Desk):
         self._credit = 0
 
     def put(self, key: bytes, body: bytes) -> bool:
-        """Deliver a message now or later; return False if it does not fit."""
-        if self._bytes >= INBOX:
+        """Deliver a message now or later; return False if it does not fit, and count that."""
+        if self._bytes >= INBOX or self._exchange.waiting >= INBOXES:
+            self._exchange.engine.counters.unclaimed += 1
             return False
         self._sequence += 1
         block = deliver([publish_frame(key, body)], self._sequence)
@@ -76,9 +80,13 @@ class Inbox(Desk):
             self._credit -= block.credit
             return True
         self._waiting.append(block)
-        self._bytes += len(block.octets)
+        self._note(len(block.octets) + _OF_BLOCK)
         self._outlet.wake()
         return True
+
+    def _note(self, octets: int) -> None:
+        self._bytes += octets
+        self._exchange.waiting += octets
 
     def subscribe(self, pattern: str) -> None:
         """Do nothing: a client gets all its replies."""
@@ -92,19 +100,22 @@ class Inbox(Desk):
         if not self._waiting or self._credit <= 0:
             return None
         block = self._waiting.popleft()
-        self._bytes -= len(block.octets)
+        self._note(-len(block.octets) - _OF_BLOCK)
         self._credit -= block.credit
         return block
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._note(-self._bytes)
 
 
 class RequestDesk(Inbox):
     """A client that sends requests to the servers of a stream."""
 
     def __init__(self, exchange: Exchange, session: Session, outlet: Outlet, stream: str) -> None:
-        super().__init__(outlet)
+        super().__init__(exchange, outlet)
         self.stream = stream
         self.address = exchange.random(ADDRESS)
-        self._exchange = exchange
         self._session = session
         self.apply_rules()
         exchange.inboxes[self.address] = self
@@ -158,6 +169,7 @@ class RequestDesk(Inbox):
         self.put(status, number + text.encode(errors="replace"))
 
     def close(self) -> None:
+        super().close()
         self._leave()
         if self.used is not None:
             self.used.forget_publisher(self._session)
@@ -167,8 +179,7 @@ class ReplyDesk(Inbox):
     """A server of a stream: the patterns that it serves, and its replies."""
 
     def __init__(self, exchange: Exchange, session: Session, outlet: Outlet, stream: str) -> None:
-        super().__init__(outlet)
-        self._exchange = exchange
+        super().__init__(exchange, outlet)
         self._session = session
         self._stream = stream
         self._patterns: list[str] = []
@@ -193,8 +204,10 @@ class ReplyDesk(Inbox):
         inbox = self._exchange.inboxes.get(address)
         if inbox is None and self._exchange.keep(address, self._stream, key, reply):
             return
-        if inbox is None or inbox.stream != self._stream or not inbox.put(key, reply):
+        if inbox is None or inbox.stream != self._stream:
             engine.counters.unclaimed += 1
+        else:
+            inbox.put(key, reply)
 
     def subscribe(self, pattern: str) -> None:
         """Serve a pattern from now on, and tell the server the clock and the limit of the broker."""
@@ -214,6 +227,7 @@ class ReplyDesk(Inbox):
         return f"{self._session.user_name} may not serve the stream {self._stream}"
 
     def close(self) -> None:
+        super().close()
         self._exchange.remove_server(self._stream, self, self._patterns)
         self._patterns = []
 
@@ -225,6 +239,7 @@ class Exchange:
         self.engine = engine
         self.random = random
         self.inboxes: dict[bytes, RequestDesk] = {}  # by address
+        self.waiting = 0  # bytes of all inboxes
         self._clock = clock
         self._servers: dict[str, tuple[PatternTable[ReplyDesk], set[ReplyDesk]]] = {}
         # Replies for clients that are perhaps on their way to this broker, by address and stream.

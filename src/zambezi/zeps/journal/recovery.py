@@ -7,9 +7,9 @@ If the system went down, the messages that only the file `ahead` has are written
 one that lost its end are removed: see `zambezi.zeps.journal.unsynced`.
 
 The stream gets a new incarnation if a sequence that a subscriber may have seen could be used again: if the mark is of
-another start of the operating system, if entries of the index refer to messages that are missing, or if the stream has
-no segment. A new incarnation is written before anything is cut, and another one after it: a process that reads the
-files in between must not take the stream for the old or the new one.
+another start of the operating system, if entries of the index refer to messages that are missing, if the log of an
+index at the end is missing, or if the stream has no segment. A new incarnation is written before anything is cut, and
+another one after it: a process that reads the files in between must not take the stream for the old or the new one.
 
 Last come the counts of publishers, which must agree with the messages: see `zambezi.zeps.journal.recounting`.
 """
@@ -79,6 +79,9 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     has_all = is_cached_since_boot(directory)
     if is_cache:
         segments = _check_cache(segments, has_all=has_all)
+    elif lost := _first_lost(directory, segments[-1].first):
+        is_lossy = True
+        problems.append(f"{directory}: the log of the messages from {lost} on is missing: they are lost")
     _remove_stray_files(directory, segments, is_cache=is_cache)
     promised = segments[-1].first - 1
     if not is_cache:
@@ -149,6 +152,12 @@ def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool
             raise JournalError(f"{problem}: restore it, or move its directory away") from None
         problems.append(f"{problem}; it was created again, with the name of the directory")
         return Identity(name, uuid4()), True
+
+
+def _first_lost(directory: Path, last: int) -> int:
+    """Return the first sequence of an index whose log is missing, after the last segment; 0 if there is none."""
+    names = [name for name in found_names(directory, INDEX) if name.first > last and not name.revision]
+    return next((name.first for name in names if (directory / f"{name}{INDEX}").stat().st_size), 0)
 
 
 def _check_cache(segments: list[Segment], *, has_all: bool) -> list[Segment]:
