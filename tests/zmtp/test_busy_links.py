@@ -105,6 +105,8 @@ def test_other_links_read_little_in_a_turn_with_many_links_that_became_busy(
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
         stranger.say(hello(identity=b"s"))
         sim.until(lambda: hub.peers)
+        (link,) = hub.transport.links
+        assert isinstance(link, StreamLink)
         reads: list[int] = []
         receive = Connection.receive
 
@@ -118,6 +120,7 @@ def test_other_links_read_little_in_a_turn_with_many_links_that_became_busy(
         hub.transport.busy.spent = 2 * MUCH
         sim.until(lambda: sum(reads) == 2 * TIMED)
         assert reads[0] == TIMED
+        assert link._read == READ_LEAST  # a read that was made small says nothing about the next one
     hub.close(0)
 
 

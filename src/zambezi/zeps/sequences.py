@@ -11,7 +11,7 @@ from typing import Final
 from zambezi.zeps.errors import ZepsError
 
 MOST: Final = 8192  # sequences in one message
-_SIZE: Final = 8
+SIZE: Final = 8
 _DELIVERIES: Final = Struct(">QI")
 _SWAPPED: Final = sys.byteorder == "little"
 
@@ -30,8 +30,8 @@ def pack_sequences(sequences: Iterable[int]) -> bytes:
 
 def unpack_sequences(octets: bytes) -> list[int]:
     """Return the sequences in bytes; raise `BadSequences` if the last one is not complete."""
-    if len(octets) % _SIZE:
-        raise BadSequences(f"{len(octets)} bytes are no list of sequences of {_SIZE} bytes")
+    if len(octets) % SIZE:
+        raise BadSequences(f"{len(octets)} bytes are no list of sequences of {SIZE} bytes")
     found = array("Q", octets)
     if _SWAPPED:
         found.byteswap()

@@ -149,6 +149,7 @@ class StreamLink:
         if self._gone:
             return
         size = self._read if self._read <= READ_LEAST else self.connection.read_size(self._read)
+        wanted = size
         if self._transport.busy.spent > MUCH:
             size = TIMED
         try:
@@ -158,7 +159,7 @@ class StreamLink:
         except OSError as error:
             self._lost(self.connection.explain_loss(_text_of(error)))
             return
-        is_full = len(data) == size
+        is_full = len(data) == wanted
         is_timed = len(data) >= TIMED
         began = thread_time() if is_timed else 0.0
         if self._read != READ_LEAST and len(data) < self._read // 8:

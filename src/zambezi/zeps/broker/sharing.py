@@ -15,7 +15,7 @@ from zambezi.zeps.directory import GROUP_NAME
 from zambezi.zeps.errors import Absent, BrokerError, ZepsError
 from zambezi.zeps.messages import MEMBER, Done, GiveBack, Join, JoinOk, Keep
 from zambezi.zeps.requests.envelope import SERVERS
-from zambezi.zeps.sequences import MOST, BadSequences, unpack_sequences
+from zambezi.zeps.sequences import MOST, SIZE, BadSequences, unpack_sequences
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.session import Session
@@ -144,9 +144,9 @@ def _sequences(session: Session, octets: bytes) -> tuple[Groups, Member, list[in
         session.reject("misplaced", "only the members of a group acknowledge and give back messages; JOIN comes first")
         return None
     try:
+        if (count := len(octets) // SIZE) > MOST:
+            raise BadSequences(f"a message has at most {MOST} sequences, not {count}: send several messages")
         sequences = unpack_sequences(octets)
-        if len(sequences) > MOST:
-            raise BadSequences(f"a message has at most {MOST} sequences, not {len(sequences)}: send several messages")
     except BadSequences as error:
         session.reject("malformed", str(error))
         return None
