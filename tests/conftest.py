@@ -103,8 +103,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         name="tests",
         settings={
             "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": "1",
             # Tables are small here: Spark takes longer to plan a query again, to compile it and to compress its rows
             # than to run it. Tests of commands have sessions of their own with Spark's defaults.

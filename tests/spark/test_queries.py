@@ -304,3 +304,8 @@ def test_the_core_does_not_need_spark() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_session_on_one_machine_listens_only_there(spark: SparkSession) -> None:
+    settings = spark.sparkContext.getConf()
+    assert settings.get("spark.driver.host") == settings.get("spark.driver.bindAddress") == "127.0.0.1"

@@ -233,8 +233,6 @@ def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSes
     settings = {} if is_remote else dict(_SETTINGS)
     if master is not None and master.startswith("local"):
         settings |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(min(8, os.cpu_count() or 2)),
             "spark.driver.memory": "1g",
         }

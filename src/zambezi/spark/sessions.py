@@ -38,6 +38,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# Spark on one machine listens only there. Otherwise it would listen on a network, where nobody needs it.
+LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
 
 def register(spark: SparkSession) -> SparkSession:
     """Add the format `zeps` to an existing session, and return the session.
@@ -111,17 +114,20 @@ def session(
 
     Without a `master`, it is the one that `spark-submit` gives, or all cores of this machine. `zambezi.spark.java`
     finds a Java. The Python workers use the interpreter of this program. A `master` such as `sc://host:15002` is a
-    server of Spark Connect: it needs no Java here, and has its own Python, in which Zambezi must be installed.
+    server of Spark Connect: it needs no Java here, and has its own Python, in which Zambezi must be installed. Spark on
+    this machine alone uses only the loopback interface.
     """
     if master is not None and master.startswith("sc://"):
         return _remote_session(master, settings or {})
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise `spark-submit` has already started Java
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # then `spark-submit` has already started Java
+    if not is_submitted:
         os.environ["JAVA_HOME"] = find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for setting, value in {**SETTINGS, **(settings or {})}.items():
+    is_local = not is_submitted if master is None else master.startswith("local")
+    for setting, value in {**SETTINGS, **(LOCAL if is_local else {}), **(settings or {})}.items():
         builder = builder.config(setting, value)
     cores = cluster_cores(master or "", settings or {})
     if cores is not None:
