@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from tests.spark.journal import numbered, write
 from tests.spark.lake.archiving import archive
@@ -143,11 +144,21 @@ def test_columns_of_one_name_and_numbers_that_are_none(
     assert "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n" == expected
 
 
-@pytest.mark.usefixtures("given")
-def test_options_that_would_not_reach_a_view_are_refused(data: str, capsys: pytest.CaptureFixture[str]) -> None:
-    query = "SELECT count(*) FROM readings WITH ('startingSequence' = '5')"
-    assert main(["sql", "--path", data, "-e", query]) == 1
-    assert "the options after WITH do not reach the view readings" in capsys.readouterr().err
+def test_options_of_a_view_in_a_query(spark: SparkSession, data: str) -> None:
+    views = StreamViews(spark, {"path": data})
+    at = "readings WITH ('startingSequence' = '26')"
+    assert views.query(f"SELECT count(*) FROM {at}").collect() == [(5,)]
+    assert views.query(f"SELECT count(*) FROM {at} AS a JOIN {at} AS b USING (sequence)").collect() == [(5,)]
+    assert views.query("SELECT count(*), 'WITH ' FROM readings").collect() == [(30, "WITH ")]
+    with pytest.raises(SparkError, match="all mentions of readings in a query must have the same options"):
+        views.query(f"SELECT * FROM {at} UNION SELECT * FROM readings")
+    with pytest.raises(SparkError, match="work in the FROM of the outermost query only"):
+        views.query(f"SELECT (SELECT count(*) FROM {at})")
+    with pytest.raises(AnalysisException, match="there is no option 'startingseqence'"):
+        views.query("SELECT * FROM readings WITH ('startingSeqence' = '26')").collect()
+    spark.range(3).createOrReplaceTempView("nothing")
+    with pytest.raises(SparkError, match="do not reach the view nothing: give them to the view"):
+        views.query("SELECT * FROM nothing WITH ('startingSequence' = '2')")
 
 
 def test_the_broker_is_asked_before_spark_starts(

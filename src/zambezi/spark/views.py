@@ -9,6 +9,7 @@ the messages that are there then. The view `messages` has the messages of all st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = "messages"
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
+_WITH: Final = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
 
 
 class NoSuchView(SparkError):
@@ -39,43 +41,57 @@ class StreamViews:
         self._made: set[str] = set()
 
     def query(self, text: str) -> DataFrame:
-        """Return the result of a query, after making the views that it names."""
-        self._check_options(text)
+        """Return the result of a query, after making the views that it names.
+
+        `FROM readings WITH ('startingSequence' = '50')` adds options of the source to those of the views.
+        """
+        given = self._options_in(text)
         while self._made:
             self._spark.catalog.dropTempView(self._made.pop())
         while True:
             try:
                 with unlogged():
-                    return self._spark.sql(text)
+                    found = self._spark.sql(text)
+                break
             except AnalysisException as error:
                 name = _missing_name(error)
                 if name is None or name in self._made:
                     with plain_errors():
                         raise
-                self._make(name)
+                self._make(name, given.get(name, {}))
+        # Spark ignores the options of a view: ours has them already, and another one would not.
+        for name in given.keys() - self._made:
+            raise NoSuchView(f"the options after WITH do not reach the view {name}: give them to the view")
+        return found
 
-    def _check_options(self, text: str) -> None:
-        """Raise an error if a query gives options to a view: Spark would ignore them, and the result would be wrong."""
-        if is_remote():
-            return
+    def _options_in(self, text: str) -> dict[str, dict[str, str]]:
+        """Return the options that a query gives to the names in it."""
+        count = len(_WITH.findall(text))
+        if not count or is_remote():
+            return {}
         try:
             with unlogged():
                 java: Any = self._spark._jsparkSession
                 leaves = java.sessionState().sqlParser().parsePlan(text).collectLeaves()
         except PySparkException:
-            return  # Spark tells what is wrong when it runs the query
-        for number in range(leaves.size()):
-            leaf = leaves.apply(number)
-            if leaf.getClass().getSimpleName() == "UnresolvedRelation" and not leaf.options().isEmpty():
-                raise NoSuchView(
-                    f"the options after WITH do not reach the view {leaf.tableName()}: give them with --option, or "
-                    "select rows with WHERE sequence > 50, or timestamp, key and stream"
-                )
+            return {}  # Spark tells what is wrong when it runs the query
+        found: dict[str, dict[str, str]] = {}
+        for leaf in (leaves.apply(number) for number in range(leaves.size())):
+            if leaf.getClass().getSimpleName() == "UnresolvedRelation":
+                parts = leaf.multipartIdentifier()
+                name = ".".join(parts.apply(number) for number in range(parts.size()))
+                options = {key: str(value) for key, value in leaf.options().asCaseSensitiveMap().items()}
+                count -= bool(options)
+                if found.setdefault(name, options) != options:
+                    raise NoSuchView(f"all mentions of {name} in a query must have the same options after WITH")
+        if count > 0:
+            raise NoSuchView("options after WITH work in the FROM of the outermost query only: use --option, or WHERE")
+        return {name: options for name, options in found.items() if options}
 
-    def _make(self, name: str) -> None:
+    def _make(self, name: str, given: Mapping[str, str]) -> None:
         wanted = {"streamPattern": ""} if name == MESSAGES else {"stream": name}
         with plain_errors():
-            frame = self._spark.read.format("zeps").options(**self._options, **wanted).load()
+            frame = self._spark.read.format("zeps").options(**{**self._options, **wanted, **given}).load()
             frame.createOrReplaceTempView(f"`{name.replace('`', '``')}`")
         self._made.add(name)
 
