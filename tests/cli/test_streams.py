@@ -9,10 +9,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import pytest
 
@@ -28,6 +28,7 @@ from zambezi.zeps.sync import Stream, Subscription
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 PATIENCE = 60
+InTerminal: TypeAlias = Callable[..., tuple[list[str], str]]
 
 
 class Served:
@@ -498,9 +499,30 @@ def test_a_stream_that_is_not_there_is_not_created_by_looking(
 
 def test_a_stream_whose_broker_does_not_answer_has_no_figures() -> None:
     table = stream_table([StreamInfo(stream="prices", owner="tcp://berlin:5671", sync="store")])
-    cells = [str(next(iter(column.cells))) for column in table.columns]
+    cells = list(table.rows[0])
     assert cells[:6] == ["prices", "-", "-", "-", "-", "-"]
     assert cells[-1] == "tcp://berlin:5671"
+
+
+def test_a_long_name_leaves_the_other_columns_in_a_terminal(served: Served, in_terminal: InTerminal) -> None:
+    at = ("--endpoint", served.endpoint)
+    for name in ("x" * 120, "short"):
+        assert cli.main(["pub", name, "k", "v", *at]) == 0
+    lines, _ = in_terminal("stream", "list", *at)
+    assert lines[1].split() == ["stream", "messages", "last", "size", "per", "s", "readers", "newest", "sync"]
+    short, long = lines[2:4]
+    assert long.startswith("xxxxxxxxxxxxxxx")
+    assert [one for one in long.split()[1:3] if one != "1"] == []
+    assert "…" in long
+    assert long.endswith("ago  always")
+    assert short.split()[:3] == ["short", "1", "1"]
+
+
+def test_the_reason_of_a_held_stream_is_below_the_table() -> None:
+    reason = "no room on the disk of /var/lib/zambezi: it has 1.0 MiB, and 64.0 MiB are reserved; remove messages"
+    table = stream_table([StreamInfo(stream="big", held=f"stream 'big': {reason}"), StreamInfo(stream="small")])
+    assert table.rows[0][table.columns.index("sync")] == "held"
+    assert list(table.notes) == [f"big is held: {reason}"]
 
 
 def test_messages_are_paced() -> None:

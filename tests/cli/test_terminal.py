@@ -37,7 +37,7 @@ def test_a_console_shows_text_as_it_is() -> None:
 def test_tables_of_streams_and_clients() -> None:
     stream = StreamInfo(stream=NAME, held=NAME, multicast=NAME, feed={})
     client = ClientInfo(client=1, address=NAME, user=NAME, stream=NAME, gear=NAME, patterns=(NAME,))
-    for table, cells in ((stream_tables.stream_table([stream]), 3), (stream_tables.client_table([client]), 5)):
+    for table, cells in ((stream_tables.stream_table([stream]), 4), (stream_tables.client_table([client]), 5)):
         text = printed(table)
         assert len(re.findall(SHOWN, text)) == cells
         assert "\x1b[2J" not in text
@@ -49,8 +49,9 @@ def test_a_table_of_topics() -> None:
     assert len(re.findall(SHOWN, printed(topics._table([topic], report, clients=True)))) == 3
 
 
-def test_a_table_of_a_fleet() -> None:
-    assert re.search(SHOWN, printed(fleet._new_table(NAME, "a wide column " * 5)))
+def test_a_table_of_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    fleet._print_table(NAME, ("node", "ms"), [(printable(NAME), "1.0")])
+    assert len(re.findall(SHOWN, capsys.readouterr().out)) == 2
 
 
 def test_the_screen_of_top() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.completion import offer
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
 from zambezi.cli.stream_tables import ago, duration
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from zambezi.zeps.sync import Client
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_NARROW: Final = 16  # characters: the least width of the column of users
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -128,36 +129,32 @@ def run_remove(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def reader_table(readers: Sequence[ReaderInfo]) -> Table:
+def reader_table(readers: Sequence[ReaderInfo]) -> FittingTable:
     """Return a table of named readers."""
-    table = Table(title="readers", title_justify="left")
-    for name, justify in (
-        ("reader", "left"),
-        ("kind", "left"),
-        ("position", "right"),
-        ("lag", "right"),
-        ("behind", "right"),
-        ("changed", "left"),
-        ("user", "left"),
-        ("in use by", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for one in readers:
-        table.add_row(
+    columns = ("reader", "kind", "position", "lag", "behind", "in use by", "changed", "user")
+    rows = [
+        (
             printable(one.reader),
             _kind(one),
             str(one.position),
             f"{one.lag:,}",
-            duration(one.behind) if one.lag and not one.shared else "-",
+            _behind(one) or "-",
+            _users(one),
             ago(one.changed_at),
             printable(one.user) or "-",
-            _users(one),
         )
-    return table
+        for one in readers
+    ]
+    return FittingTable(columns, {2, 3, 4}, rows, JSON, title="readers", cut={0}, folded=_NARROW)
 
 
 def _kind(info: ReaderInfo) -> str:
     return "group" if info.shared else "reader"
+
+
+def _behind(info: ReaderInfo) -> str:
+    """Return the age of the first message that waits for a reader; "" if none waits, or for a group."""
+    return duration(info.behind) if info.lag and not info.shared else ""
 
 
 def _users(info: ReaderInfo) -> str:
