@@ -6,6 +6,7 @@ It covers `pub`, `sub`, `stream`, `stream_tables`, and the options in `client` a
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import TypeAlias, cast
 import pytest
 
 from tests.zeps.serving import serving
+from tests.zmtp.waiting import wait_until
 from zambezi import cli
 from zambezi.cli.pub import paced
 from zambezi.cli.stream_tables import size, stream_table
@@ -411,6 +413,15 @@ def test_named_readers_go_on_and_are_administered(served: Served, capsys: pytest
     said = run(capsys, "reader", "set", "prices", "billing", "--to", "1", *at)
     assert said == "billing goes on after sequence 1: 4 messages wait for it\n"
     assert json.loads(run(capsys, "reader", "info", "prices", "billing", "--json", *at))["position"] == 1
+    assert re.search(r"^behind: +\d+s$", run(capsys, "reader", "info", "prices", "billing", *at), re.MULTILINE)
+    assert run(capsys, "reader", "set", "prices", "billing", "--to", "4", *at).endswith(": 1 message waits for it\n")
+    assert run(capsys, "reader", "set", "prices", "billing", "--to", "5", *at).endswith(": 0 messages wait for it\n")
+    assert "behind:       -\n" in run(capsys, "reader", "info", "prices", "billing", *at)
+    error = fails(capsys, "reader", "set", "prices", "billing", "--to", "1000000", *at)
+    assert "the last sequence of this stream is 5: " in error
+    assert "; give one from 0 to 5" in error
+    assert "subscribe" not in error
+    run(capsys, "reader", "set", "prices", "billing", "--to", "1", *at)
     assert "position:     1" in run(capsys, "reader", "info", "prices", "billing", *at)
     assert cli.main(["reader", "remove", "prices", "billing", *at]) == 2
     assert "use --yes" in capsys.readouterr().err
@@ -432,6 +443,23 @@ def test_a_group_is_found_by_its_name_alone(served: Served, capsys: pytest.Captu
     assert "members:" in run(capsys, "reader", "info", "prices", "both", "--shared", *at)
     run(capsys, "reader", "remove", "prices", "workers", "--yes", *at)
     assert "workers" not in run(capsys, "reader", "list", "prices", *at)
+
+
+def test_messages_that_a_group_gave_back_are_not_in_flight(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--endpoint", served.endpoint)
+    run(capsys, "pub", "prices", "tick", "1", "--repeat", "5", *at)
+    run(capsys, "sub", "prices", "--shared", "workers", "--since", "earliest", "--count", "2", *at)
+
+    def row() -> dict[str, object]:
+        return cast("dict[str, object]", json.loads(run(capsys, "reader", "list", "prices", "--json", *at)))
+
+    wait_until(lambda: row()["in_flight"] == 0)  # the broker has noticed that the member left
+    assert row()["returned"] == 3
+    assert "behind" not in row()
+    assert "0 members, 0 in flight, 3 returned" in run(capsys, "reader", "list", "prices", *at)
+    told = run(capsys, "reader", "info", "prices", "workers", *at)
+    assert "behind" not in told
+    assert "wait:         30s\n" in told
 
 
 def test_tables_for_files_are_not_cut(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

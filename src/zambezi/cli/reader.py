@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.completion import offer
+from zambezi.cli.counts import so_many
 from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
@@ -99,12 +100,19 @@ def run_info(arguments: argparse.Namespace) -> int:
         return 0
     for name, value in _describe(found).items():
         if value != "" and name != "shares":
-            say(f"{name + ':':<14}{printable(str(value))}")
+            say(f"{name + ':':<14}{printable(_shown(found, name, value))}")
     for share in found.shares:
         late = ", late" if share.get("late") else ""
         who = printable(str(share.get("member", "")))
         say(f"{'member:':<14}{who}: {share.get('in_flight')} in flight, {share.get('done')} done{late}")
     return 0
+
+
+def _shown(info: ReaderInfo, name: str, value: Any) -> str:
+    """Return a value of `_describe` as a person would write it."""
+    if name == "behind":
+        return _behind(info) or "-"
+    return f"{value / 1000:g}s" if name == "wait" else str(value)
 
 
 def run_set(arguments: argparse.Namespace) -> int:
@@ -114,8 +122,12 @@ def run_set(arguments: argparse.Namespace) -> int:
             arguments.stream, arguments.reader, arguments.to, shared=arguments.shared, timeout=arguments.timeout
         )
         found = _find(client, arguments)
-    say(f"{printable(found.reader)} goes on after sequence {found.position}: {found.lag:,} messages wait for it")
+    say(f"{printable(found.reader)} goes on after sequence {found.position}: {_waiting(found)} for it")
     return 0
+
+
+def _waiting(info: ReaderInfo) -> str:
+    return f"{so_many(info.lag, 'message')} {'waits' if info.lag == 1 else 'wait'}"
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
@@ -160,9 +172,11 @@ def _behind(info: ReaderInfo) -> str:
 def _users(info: ReaderInfo) -> str:
     if not info.shared:
         return printable(info.holder) or "-"
-    said = [f"{info.members} members", f"{info.in_flight + info.returned:,} in flight"]
+    said = [so_many(info.members, "member"), f"{info.in_flight:,} in flight"]
+    if info.returned:
+        said.append(f"{info.returned:,} returned")
     if info.letters:
-        said.append(f"{info.letters:,} dead letters")
+        said.append(so_many(info.letters, "dead letter"))
     return ", ".join(said)
 
 
@@ -186,5 +200,6 @@ def _describe(info: ReaderInfo) -> dict[str, Any]:
     """Return the fields that are about this kind of reader."""
     found = {**dataclasses.asdict(info), "time": info.changed_at.isoformat()}
     if info.shared:
-        return {name: value for name, value in found.items() if name not in ("user", "holder")}
+        # The broker does not know the age of the first message that a group has not handled.
+        return {name: value for name, value in found.items() if name not in ("user", "holder", "behind")}
     return {name: found[name] for name in ("reader", "position", "lag", "behind", "time", "user", "holder")}
