@@ -462,6 +462,11 @@ def test_messages_that_a_group_gave_back_are_not_in_flight(served: Served, capsy
     assert "wait:         30s\n" in told
 
 
+def test_a_name_with_control_characters_is_escaped(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pub", "ctl\x1b[31m\udcff", "k", "v", "--endpoint", served.endpoint]) == 0
+    assert capsys.readouterr().err == "1 message published to ctl\\x1b[31m\\xff\n"
+
+
 def test_tables_for_files_are_not_cut(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     at = ("--endpoint", served.endpoint)
     name = "measurements of the turbine in the north hall of the second power plant"
