@@ -10,6 +10,7 @@ from rich.progress import Progress
 from tests.cli.test_streams import Served, run
 from zambezi import cli
 from zambezi.cli import fleet, log, stream_tables, terminal, top, topics
+from zambezi.cli.notices import warn
 from zambezi.cli.terminal import Console
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.directory import ClientInfo, StreamInfo
@@ -106,6 +107,15 @@ def test_only_this_console_is_used() -> None:
 def test_an_error_of_a_peer_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli._fail(NAME) == 1
     assert re.fullmatch(f"zambezi: {SHOWN}\n", capsys.readouterr().err)
+
+
+def test_a_name_that_an_error_quotes_has_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
+    name, text = as_text(b"\xff\xfe"), r"\udcff"
+    assert cli._fail(f"no {name!r}") == 1
+    warn(f"no {name!a}, {text!r}")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == r"zambezi: no '\xff\xfe'"
+    assert second == r"zambezi: warning: no '\xff\xfe', '\\udcff'"
 
 
 def test_a_broker_with_such_a_stream_is_listed(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from zambezi.cli.client import LOOK
 from zambezi.cli.counts import so_many
 from zambezi.cli.data_directory import DATA
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import OptionsError, error_line
 from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.notices import show_warnings, telling
 from zambezi.cli.stream_tables import moment, size
@@ -198,7 +198,7 @@ def run_copy(arguments: argparse.Namespace) -> int:
                 failures += 1
                 if arguments.json:
                     say(json.dumps({"stream": name, "error": str(problem)}))
-                print(f"zambezi: {printable(str(problem))}", file=sys.stderr)
+                print(error_line(str(problem)), file=sys.stderr)
     return 1 if failures else 0
 
 
