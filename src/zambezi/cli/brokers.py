@@ -67,4 +67,5 @@ def broker_table(brokers: Sequence[BrokerInfo]) -> FittingTable:
         )
         for one in brokers
     ]
-    return FittingTable(("broker", "endpoint", "started", "heartbeat", "streams"), {4}, rows, JSON, title="brokers")
+    columns = ("broker", "endpoint", "started", "heartbeat", "streams")
+    return FittingTable(columns, {4}, rows, JSON, title="brokers", cut={0})
