@@ -64,9 +64,15 @@ def test_replaying(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_fanning_out(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--messages", "50", "--subscribers", "3", "--rate", "100000", "--endpoint", endpoint)
-    assert measured(capsys, "fan", *words)["messages"] == 150
+    found = measured(capsys, "fan", *words)
+    assert (found["messages"], found["subscribers"], found["deliveries"]) == (50, 3, 150)
+    assert "deliveries_per_second" in found
+    assert "messages_per_second" not in found
     assert cli.main(["bench", "fan", *words]) == 0
-    assert "publish to 3 subscribers" in capsys.readouterr().out
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert shown[0] == ["publish", "to", "3", "subscribers"]
+    assert ["messages", "50", "of", "100", "bytes"] in shown
+    assert ["deliveries", "150"] in shown
 
 
 @pytest.mark.parametrize(

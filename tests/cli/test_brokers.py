@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +15,11 @@ import pytest
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi import cli
+from zambezi.cli.brokers import broker_table
+from zambezi.cli.terminal import Console
 from zambezi.zeps.broker.depot import Depot, StoreOptions
 from zambezi.zeps.broker.service import BrokerService
-from zambezi.zeps.directory import StreamInfo
+from zambezi.zeps.directory import BrokerInfo, StreamInfo
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.store.cluster import Cluster
 from zambezi.zeps.sync import Client
@@ -122,3 +125,14 @@ def test_a_stream_whose_broker_does_not_answer_is_no_empty_stream(
     monkeypatch.setattr("zambezi.cli.stream.client_of", lambda _: Moving(questions=10**9))
     assert cli.main(["stream", "info", "prices"]) == 1
     assert "its broker at tcp://127.0.0.1:1 does not answer: try again later" in capsys.readouterr().err
+
+
+def test_an_endpoint_is_whole_in_a_terminal() -> None:
+    broker = BrokerInfo(broker="0123456789abcdef" * 2, endpoints=("tcp://berlin.example.org:5671",), streams=1234)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(broker_table([broker]))
+    assert isinstance(console.file, io.StringIO)
+    _, head, row = console.file.getvalue().splitlines()
+    assert head.split() == ["broker", "endpoint", "started", "heartbeat", "streams"]
+    assert "…  tcp://berlin.example.org:5671  " in row
+    assert row.endswith("1,234")

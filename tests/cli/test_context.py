@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,26 @@ def test_mistakes(words: list[str], status: int, problem: str, capsys: pytest.Ca
     assert cli.main(["context", *words]) == status
     assert problem in capsys.readouterr().err
     assert not contexts_file().exists()
+
+
+def test_contexts_fit_into_a_terminal(in_terminal: Callable[..., tuple[list[str], str]]) -> None:
+    run(
+        "set",
+        "lab",
+        "--endpoint",
+        "tcp://lab.example.org:5671",
+        "--server-key",
+        f"/{'k' * 70}",
+        "--console",
+        "http://l:2",
+    )
+    run("set", "work", "--endpoint", "tcp://work:1")
+    run("use", "work")
+    assert in_terminal("context", "list")[0] == [
+        "  context  settings",
+        "  lab      endpoint=tcp://lab.example.org:5671",
+        "           console=http://l:2",
+        f"           server_key=/{'k' * 57}",
+        f"           {'k' * 13}",
+        "* work     endpoint=tcp://work:1",
+    ]

@@ -79,3 +79,44 @@ def test_the_first_column_is_shown_in_any_terminal() -> None:
 
 def test_a_table_without_columns() -> None:
     assert drawn(FittingTable([], set(), [], "x"), 80) == []
+
+
+def test_a_long_name_is_cut_so_that_all_columns_stay() -> None:
+    rows = [["x" * 120, "here", "1", "2s", "20"], ["sensor-1", "gone", "12", "3s", "19"]]
+    assert drawn(FittingTable(WORDS, {2, 4}, rows, "x", cut={0}), 80) == [
+        "node                                  state  recent restarts  last flap  seen by",
+        f"{'x' * 35}…  here                 1  2s              20",
+        "sensor-1                              gone                12  3s              19",
+    ]
+    assert drawn(FittingTable(WORDS, {2, 4}, rows, "x", cut={0}), 45)[2].startswith(f"{'x' * 15}…")
+    assert "x" * 120 in drawn(FittingTable(WORDS, {2, 4}, rows, "x", cut={0}), 10_000)[1]
+
+
+def test_a_title_is_above_the_table_and_notes_are_below_it() -> None:
+    rows = [["prices", "held"]]
+    assert drawn(
+        FittingTable(["name", "state"], (), rows, "x", title="streams", notes=["prices is [b]held[/b]"]), 80
+    ) == [
+        "streams",
+        "name    state",
+        "prices  held",
+        "prices is [b]held[/b]",
+    ]
+
+
+def test_a_cell_of_several_lines_is_as_wide_as_its_longest_line() -> None:
+    rows = [["prices", "sensor-1\nserver"]]
+    assert drawn(FittingTable(["topic", "clients"], (), rows, "x"), 80) == [
+        "topic   clients",
+        "prices  sensor-1",
+        "        server",
+    ]
+
+
+def test_columns_of_texts_can_be_narrower() -> None:
+    rows = [["prices", "a text of many words"]]
+    assert drawn(FittingTable(["name", "text"], (), rows, "x", folded=10), 20) == [
+        "name    text",
+        "prices  a text of",
+        "        many words",
+    ]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -166,6 +166,15 @@ def test_an_agent_that_no_node_has(middleware: tuple[Middleware, str], capsys: p
     command = ["fleet", "call", "--connect", endpoint, "--discover", "0.1", "--timeout", "3", "none", "such"]
     assert cli.main(command) == 1
     assert "no node has the agent 'none'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["call", "nope", "echo"], ["ping", "--timeout", "0.2s"]])
+def test_without_nodes_a_terminal_gets_only_an_error(
+    command: list[str], middleware: tuple[Middleware, str], in_terminal: Callable[..., tuple[list[str], str]]
+) -> None:
+    lines, errors = in_terminal("fleet", *command, "--connect", middleware[1], status=1)
+    assert lines == []
+    assert "no node" in errors
 
 
 @pytest.mark.parametrize("command", [["fleet", "ping"], ["fleet", "call", "a", "b"], ["topics"]])

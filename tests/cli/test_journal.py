@@ -7,7 +7,9 @@ import pty
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -17,6 +19,7 @@ from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.identity import STREAM
 
+InTerminal: TypeAlias = Callable[..., tuple[list[str], str]]
 START = 1_700_000_000  # 2023-11-14T22:13:20Z
 
 
@@ -53,6 +56,22 @@ def test_info_is_a_table(data: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert r"[b]\x1b" in output
     assert "2.9 KiB" in output
     assert "00000000000000000001.log" not in output
+
+
+def test_info_fits_into_a_terminal(data: Path, in_terminal: InTerminal) -> None:
+    with Store(data) as store:
+        append(store.open("x" * 120), b"1", now=START)
+    lines, _ = in_terminal("journal", "info", "--data", str(data))
+    del lines[: next(index for index, line in enumerate(lines) if line.startswith("stream "))]  # the title
+    assert lines[0].split() == ["stream", "messages", "first", "last", "size", "newest", "segments"]
+    long = next(line for line in lines if line.startswith("xxx"))
+    assert long.split()[0].endswith("…")
+    assert "2023-11-14 22:13:20Z" in long
+    prices = next(line for line in lines if line.startswith("prices"))
+    assert prices.split()[1:4] == ["20", "1", "20"]
+    assert prices.endswith("2023-11-14 22:13:29Z         2")
+    assert lines[-1] == "no room for: oldest, incarnation (--json shows all columns)"
+    assert len(lines) == 1 + 3 + 1
 
 
 def test_info_of_a_stream_has_its_segments(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

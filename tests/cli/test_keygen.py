@@ -43,6 +43,8 @@ def test_keygen_knows_the_keys_of_a_server(
 def test_keygen_with_a_path_names_the_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["keygen", "keys/server"]) == 2
     assert "use `zambezi keygen server --directory keys`" in capsys.readouterr().err
+    assert cli.main(["keygen", "a b/c"]) == 2
+    assert "use `zambezi keygen c --directory 'a b'`" in capsys.readouterr().err
 
 
 def test_keygen_writes_here_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

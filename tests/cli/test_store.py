@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -16,6 +18,7 @@ from zambezi.zeps.store.shell import ObjectStore
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
+InTerminal: TypeAlias = Callable[..., tuple[list[str], str]]
 START = 1_700_000_000
 
 
@@ -55,6 +58,16 @@ def test_a_data_directory_is_copied_and_restored(
             assert not [found for found in verify(now) if isinstance(found, Damage)]
     assert run("restore", store, "--data", restored) == 0
     assert "prices: no damage" in capsys.readouterr().out
+
+
+def test_a_list_fits_into_a_terminal(data: Path, tmp_path: Path, in_terminal: InTerminal) -> None:
+    assert run("copy", tmp_path / "store", "--data", data) == 0
+    lines, _ = in_terminal("store", "list", str(tmp_path / "store"))
+    del lines[: next(index for index, line in enumerate(lines) if line.startswith("stream "))]  # the title
+    head, *rows = lines
+    assert head.split() == ["stream", "messages", "first", "last", "size", "newest", "segments"]
+    assert "2023-11-14 22:13:29Z" in rows[1]
+    assert rows[2:] == ["no room for: incarnation (--json shows all columns)"]
 
 
 def test_damage_at_the_end_of_a_stream_is_repaired(

@@ -6,17 +6,19 @@ It covers `pub`, `sub`, `stream`, `stream_tables`, and the options in `client` a
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import pytest
 
 from tests.zeps.serving import serving
+from tests.zmtp.waiting import wait_until
 from zambezi import cli
 from zambezi.cli.pub import paced
 from zambezi.cli.stream_tables import size, stream_table
@@ -28,6 +30,7 @@ from zambezi.zeps.sync import Stream, Subscription
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 PATIENCE = 60
+InTerminal: TypeAlias = Callable[..., tuple[list[str], str]]
 
 
 class Served:
@@ -410,6 +413,15 @@ def test_named_readers_go_on_and_are_administered(served: Served, capsys: pytest
     said = run(capsys, "reader", "set", "prices", "billing", "--to", "1", *at)
     assert said == "billing goes on after sequence 1: 4 messages wait for it\n"
     assert json.loads(run(capsys, "reader", "info", "prices", "billing", "--json", *at))["position"] == 1
+    assert re.search(r"^behind: +\d+s$", run(capsys, "reader", "info", "prices", "billing", *at), re.MULTILINE)
+    assert run(capsys, "reader", "set", "prices", "billing", "--to", "4", *at).endswith(": 1 message waits for it\n")
+    assert run(capsys, "reader", "set", "prices", "billing", "--to", "5", *at).endswith(": 0 messages wait for it\n")
+    assert "behind:       -\n" in run(capsys, "reader", "info", "prices", "billing", *at)
+    error = fails(capsys, "reader", "set", "prices", "billing", "--to", "1000000", *at)
+    assert "the last sequence of this stream is 5: " in error
+    assert "; give one from 0 to 5" in error
+    assert "subscribe" not in error
+    run(capsys, "reader", "set", "prices", "billing", "--to", "1", *at)
     assert "position:     1" in run(capsys, "reader", "info", "prices", "billing", *at)
     assert cli.main(["reader", "remove", "prices", "billing", *at]) == 2
     assert "use --yes" in capsys.readouterr().err
@@ -433,6 +445,28 @@ def test_a_group_is_found_by_its_name_alone(served: Served, capsys: pytest.Captu
     assert "workers" not in run(capsys, "reader", "list", "prices", *at)
 
 
+def test_messages_that_a_group_gave_back_are_not_in_flight(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--endpoint", served.endpoint)
+    run(capsys, "pub", "prices", "tick", "1", "--repeat", "5", *at)
+    run(capsys, "sub", "prices", "--shared", "workers", "--since", "earliest", "--count", "2", *at)
+
+    def row() -> dict[str, object]:
+        return cast("dict[str, object]", json.loads(run(capsys, "reader", "list", "prices", "--json", *at)))
+
+    wait_until(lambda: row()["in_flight"] == 0)  # the broker has noticed that the member left
+    assert row()["returned"] == 3
+    assert "behind" not in row()
+    assert "0 members, 0 in flight, 3 returned" in run(capsys, "reader", "list", "prices", *at)
+    told = run(capsys, "reader", "info", "prices", "workers", *at)
+    assert "behind" not in told
+    assert "wait:         30s\n" in told
+
+
+def test_a_name_with_control_characters_is_escaped(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pub", "ctl\x1b[31m\udcff", "k", "v", "--endpoint", served.endpoint]) == 0
+    assert capsys.readouterr().err == "1 message published to ctl\\x1b[31m\\xff\n"
+
+
 def test_tables_for_files_are_not_cut(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     at = ("--endpoint", served.endpoint)
     name = "measurements of the turbine in the north hall of the second power plant"
@@ -447,9 +481,10 @@ def test_commands_without_a_broker_do_not_wait_in_silence(
     assert "$streams within 0.01 s; the client is not connected" in fails(
         capsys, "stream", "list", "--timeout", "10ms", *nowhere
     )
-    assert "no answer to the order 'create', which the broker may still execute, arrived within 0.01 s" in fails(
-        capsys, "stream", "create", "x", "--timeout", "10ms", *nowhere
-    )
+    error = fails(capsys, "stream", "create", "x", "--timeout", "10ms", *nowhere)
+    assert "no answer to the order 'create' arrived within 0.01 s; the client is not connected" in error
+    assert "; the order was not sent (nothing listens there: is zambezi serve running?)" in error
+    assert "may still execute" not in error
     monkeypatch.setattr("zambezi.zeps.client.connection.QUIET", 0.01)
     error = fails(capsys, "sub", "x", "--timeout", "500ms", *nowhere)
     assert error.count("warning: waiting for a broker: this client is not connected to tcp://127.0.0.1:1") == 1
@@ -498,9 +533,30 @@ def test_a_stream_that_is_not_there_is_not_created_by_looking(
 
 def test_a_stream_whose_broker_does_not_answer_has_no_figures() -> None:
     table = stream_table([StreamInfo(stream="prices", owner="tcp://berlin:5671", sync="store")])
-    cells = [str(next(iter(column.cells))) for column in table.columns]
+    cells = list(table.rows[0])
     assert cells[:6] == ["prices", "-", "-", "-", "-", "-"]
     assert cells[-1] == "tcp://berlin:5671"
+
+
+def test_a_long_name_leaves_the_other_columns_in_a_terminal(served: Served, in_terminal: InTerminal) -> None:
+    at = ("--endpoint", served.endpoint)
+    for name in ("x" * 120, "short"):
+        assert cli.main(["pub", name, "k", "v", *at]) == 0
+    lines, _ = in_terminal("stream", "list", *at)
+    assert lines[1].split() == ["stream", "messages", "last", "size", "per", "s", "readers", "newest", "sync"]
+    short, long = lines[2:4]
+    assert long.startswith("xxxxxxxxxxxxxxx")
+    assert [one for one in long.split()[1:3] if one != "1"] == []
+    assert "…" in long
+    assert long.endswith("ago  always")
+    assert short.split()[:3] == ["short", "1", "1"]
+
+
+def test_the_reason_of_a_held_stream_is_below_the_table() -> None:
+    reason = "no room on the disk of /var/lib/zambezi: it has 1.0 MiB, and 64.0 MiB are reserved; remove messages"
+    table = stream_table([StreamInfo(stream="big", held=f"stream 'big': {reason}"), StreamInfo(stream="small")])
+    assert table.rows[0][table.columns.index("sync")] == "held"
+    assert list(table.notes) == [f"big is held: {reason}"]
 
 
 def test_messages_are_paced() -> None:

@@ -10,6 +10,7 @@ from rich.progress import Progress
 from tests.cli.test_streams import Served, run
 from zambezi import cli
 from zambezi.cli import fleet, log, stream_tables, terminal, top, topics
+from zambezi.cli.notices import warn
 from zambezi.cli.terminal import Console
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.directory import ClientInfo, StreamInfo
@@ -17,7 +18,7 @@ from zambezi.zeps.sync import Client
 from zambezi.zre.log import Level, Log, Record, What
 
 NAME = as_text(b"\xff[bold red]\x1b[2J[/nope]:boom:")
-SHOWN = r"\\(x|udc)ff\[bold red\]\\x1b\[2J\[/nope\]:boom:"
+SHOWN = r"\\xff\[bold red\]\\x1b\[2J\[/nope\]:boom:"
 
 
 def printed(what: object) -> str:
@@ -37,7 +38,7 @@ def test_a_console_shows_text_as_it_is() -> None:
 def test_tables_of_streams_and_clients() -> None:
     stream = StreamInfo(stream=NAME, held=NAME, multicast=NAME, feed={})
     client = ClientInfo(client=1, address=NAME, user=NAME, stream=NAME, gear=NAME, patterns=(NAME,))
-    for table, cells in ((stream_tables.stream_table([stream]), 3), (stream_tables.client_table([client]), 5)):
+    for table, cells in ((stream_tables.stream_table([stream]), 4), (stream_tables.client_table([client]), 5)):
         text = printed(table)
         assert len(re.findall(SHOWN, text)) == cells
         assert "\x1b[2J" not in text
@@ -49,8 +50,9 @@ def test_a_table_of_topics() -> None:
     assert len(re.findall(SHOWN, printed(topics._table([topic], report, clients=True)))) == 3
 
 
-def test_a_table_of_a_fleet() -> None:
-    assert re.search(SHOWN, printed(fleet._new_table(NAME, "a wide column " * 5)))
+def test_a_table_of_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    fleet._print_table(NAME, ("node", "ms"), [(printable(NAME), "1.0")])
+    assert len(re.findall(SHOWN, capsys.readouterr().out)) == 2
 
 
 def test_the_screen_of_top() -> None:
@@ -105,6 +107,15 @@ def test_only_this_console_is_used() -> None:
 def test_an_error_of_a_peer_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli._fail(NAME) == 1
     assert re.fullmatch(f"zambezi: {SHOWN}\n", capsys.readouterr().err)
+
+
+def test_a_name_that_an_error_quotes_has_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
+    name, text = as_text(b"\xff\xfe"), r"\udcff"
+    assert cli._fail(f"no {name!r}") == 1
+    warn(f"no {name!a}, {text!r}")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == r"zambezi: no '\xff\xfe'"
+    assert second == r"zambezi: warning: no '\xff\xfe', '\\udcff'"
 
 
 def test_a_broker_with_such_a_stream_is_listed(

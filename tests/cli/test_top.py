@@ -161,6 +161,30 @@ def test_a_pipe_gets_everything_and_no_text_is_cut(
     assert "…" not in output
 
 
+def test_problems_are_whole_in_a_small_terminal() -> None:
+    reason = "no room on the disk of /var/lib/zambezi/data/streams: 1.0 MiB of 64.0 MiB are free; remove old messages"
+    state = busy(40, 10)
+    state["problems"] = ["the disk of /var/lib/zambezi is full", f"stream big: {reason}"]
+    state["zeps"]["streams"][0].update(stream="big", held=f"stream 'big': {reason}")
+    state["zeps"]["streams"][1].update(stream="failed", held="stream 'failed': the disk does not work")
+    lines = drawn(state, 80, 30)
+    assert len(lines) <= 30
+    told = " ".join(lines[2:7])
+    assert f"stream big: {reason}" in told
+    assert told.count(reason) == 1
+    assert "stream failed: the disk does not work" in told
+    assert [line.split()[-1] for line in lines if line.startswith(("  big", "  failed"))] == ["held", "held"]
+
+
+def test_problems_leave_room_for_the_tables() -> None:
+    state = busy(40, 10)
+    state["problems"] = [f"stream {number}: {'words ' * 15}" for number in range(20)]
+    lines = drawn(state, 80, 24)
+    assert len(lines) <= 24
+    assert "and 16 more problems: see /readyz" in lines
+    assert any(line.startswith("streams: ") for line in lines)
+
+
 def test_a_huge_terminal_shows_all_rows() -> None:
     lines = drawn(busy(40, 10), 400, 100)
     assert len(lines) <= 100

@@ -1,7 +1,8 @@
-"""deploy/grafana.json and deploy/alerts.yml name only metrics and labels that a server has."""
+"""deploy/grafana.json, deploy/alerts.yml and the documentation name only metrics and labels that a server has."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from dataclasses import replace
@@ -19,7 +20,9 @@ from zambezi.server.config.settings import StoreConfig
 from zambezi.zeps.asyncio import Client
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+DOCS = Path(__file__).parents[2] / "docs"
 OF_PROMETHEUS = {"instance"}
+ELSEWHERE = {"zambezi_multicast_total", "zambezi_copies_lag", "zambezi_copies_failures_total"}  # of other servers
 
 
 def queries() -> list[tuple[str, str]]:
@@ -71,6 +74,16 @@ async def test_dashboard_and_alerts_name_metrics_and_labels_that_exist(tmp_path:
             re.findall(r"\w+", " ".join(re.findall(r"by \(([\w, ]+)\)", query)))
         )
         assert used <= labels, (query, text)
+
+
+@in_loop
+async def test_the_documentation_names_metrics_that_exist(tmp_path: Path) -> None:
+    known = (await labels_of_metrics(tmp_path)).keys() | ELSEWHERE
+    assert all(f'"{name.removesuffix("_total")}"' in inspect.getsource(metrics) for name in ELSEWHERE)
+    for page in sorted(DOCS.glob("*.md")):
+        if page.name != "conformance.md":  # it has names of tests
+            named = set(re.findall(r"\bzambezi_\w+", page.read_text()))
+            assert named <= known, (page.name, named - known)
 
 
 def test_panels_do_not_overlap() -> None:

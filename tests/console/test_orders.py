@@ -96,6 +96,29 @@ async def test_an_order_that_is_not_valid_changes_nothing(tmp_path: Path, conten
         assert (prices.journal.first, prices.journal.last) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ({"order": "create", "stream": "new", "keep": "1d"}, "keep"),
+        ({"order": "edit", "stream": "prices", "settings": {}, "keep": "1 parsec"}, "keep"),
+        ({"order": "publish", "stream": "prices", "kee": "k", "body": "2d"}, "kee"),
+        ({"order": "trim", "stream": "prices", "before": 2, "key": "k"}, "key"),
+        ({"order": "delete", "stream": "prices", "before": 1}, "before"),
+        ({"order": "delete", "stream": "prices", "\x1b\ud800": 1}, r"\x1b\ud800"),
+    ],
+)
+@in_loop
+async def test_an_order_with_an_unknown_field_is_refused(tmp_path: Path, content: Any, name: str) -> None:
+    async with ruled(tmp_path) as (server, browser):
+        await publish(server, 2)
+        status, problem = await order(browser, **content)
+        assert status == 400
+        assert f"{content['order']} has no field '{name}': its fields are order, stream, id" in problem
+        assert server.broker is not None
+        (prices,) = server.broker.engine.streams
+        assert (prices.journal.first, prices.journal.last) == (1, 2)
+
+
 @in_loop
 async def test_a_console_without_a_token_takes_no_orders(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):

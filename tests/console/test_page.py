@@ -353,6 +353,14 @@ def test_the_header_of_a_phone_is_low(page: Page) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_a_phone_has_a_button_for_the_theme(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.click("#theme")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("document.querySelector('header').offsetHeight") <= 64
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_topics_are_shown(page: Page) -> None:
     page.keyboard.press("5")
     expect(page.locator("#topics-table")).to_contain_text("mcollective discovery")
@@ -476,3 +484,22 @@ def test_a_stream_is_administrated_with_the_token(browser: Browser, shown: Shown
     page.click("#order [type=submit]")
     expect(page.locator("#stream-name")).to_contain_text("This stream is not here")
     page.close()
+
+
+def test_a_page_whose_token_was_replaced_says_what_to_do(browser: Browser, shown: Shown) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    page.goto(shown.ordering_url)
+    expect(page.locator("#link")).to_have_text("live")
+    context.clear_cookies()  # the console answers 401, as to the old token
+    page.keyboard.press("2")
+    expect(page.locator("#alert")).to_contain_text(
+        "does not accept the token of this page any more: open http://127.0.0.1"
+    )
+    expect(page.locator("#link")).to_have_text("refused")
+    context.new_page().goto(shown.ordering_url)
+    expect(page.locator("#link")).to_have_text("live")
+    expect(page.locator("#alert")).to_be_hidden()
+    context.close()

@@ -43,8 +43,7 @@ _MASKS = (
     (r"\b\d{7,10}\b", "ID"),  # a routing id
     (r"(?<=public key: )\S{40}$", "KEY"),
     (r'(?<="(?:used|free)": )[\d.]+', "N"),
-    (r"(?<=│)\s+\d+\.\d(?=\s+│)", " N"),  # milliseconds, in a table
-    (r"[\u2500-\u257f]", " "),  # the lines of tables
+    (r"(?<=  )\d+\.\d(?=  )", "N"),  # milliseconds, in a table
     (r"\s+", " "),
 )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from zambezi.cli.client import add_client_options, add_timeout_option, endpoint_of
+from zambezi.cli.counts import so_many
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.notices import show_warnings, warn
 from zambezi.cli.quantity import count, octets
@@ -24,7 +25,7 @@ from zambezi.zeps.asyncio import Client, Subscription
 from zambezi.zeps.errors import BrokerError, TimedOut
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from zambezi.cli.fitting import FittingTable
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -44,19 +45,32 @@ class Result:
     size: int  # bytes of a body
     seconds: float
     latencies: Sequence[float] = ()  # in seconds, sorted
+    subscribers: int = 0  # that each message is delivered to, if deliveries are measured
+
+    @property
+    def deliveries(self) -> int:
+        """The messages that were measured: each one counts once for each subscriber."""
+        return self.messages * max(1, self.subscribers)
+
+    @property
+    def unit(self) -> str:
+        """The thing that `rate` counts."""
+        return "deliveries" if self.subscribers else "messages"
 
     @property
     def rate(self) -> float:
-        return self.messages / self.seconds if self.seconds else math.inf
+        """Messages per second, or deliveries per second if those are measured."""
+        return self.deliveries / self.seconds if self.seconds else math.inf
 
     def describe(self) -> dict[str, Any]:
         """Return the figures, as JSON has them."""
         figures: dict[str, Any] = {
             "work": self.work,
             "messages": self.messages,
+            **({"subscribers": self.subscribers, "deliveries": self.deliveries} if self.subscribers else {}),
             "size": self.size,
             "seconds": round(self.seconds, 4),
-            "messages_per_second": round(self.rate),
+            f"{self.unit}_per_second": round(self.rate),
             "megabytes_per_second": round(self.rate * self.size / 1e6, 3),
         }
         for share in SHARES if self.latencies else ():
@@ -221,8 +235,9 @@ async def fan_out(client: Client, name: str, arguments: argparse.Namespace) -> R
         await asyncio.gather(*readers, return_exceptions=True)  # so that no error is left for the end of the loop
         for subscription in subscriptions:
             await subscription.close()
-    work = f"publish to {arguments.subscribers} subscribers"
-    return Result(work, len(latencies), TIME.size + len(padding), took, sorted(latencies))
+    work = f"publish to {so_many(arguments.subscribers, 'subscriber')}"
+    size = TIME.size + len(padding)
+    return Result(work, arguments.messages, size, took, sorted(latencies), arguments.subscribers)
 
 
 async def _read(subscription: Subscription, wanted: int, timeout: float, latencies: list[float]) -> None:
@@ -232,18 +247,16 @@ async def _read(subscription: Subscription, wanted: int, timeout: float, latenci
         wanted -= 1
 
 
-def _table(result: Result) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - only this needs it
+def _table(result: Result) -> FittingTable:
+    from zambezi.cli.fitting import JSON, FittingTable  # noqa: PLC0415 - only this needs it
 
-    table = Table(title=result.work, title_justify="left", show_header=False)
-    table.add_column(justify="left")
-    table.add_column(justify="right")
-    table.add_row("messages", f"{result.messages:,} of {result.size:,} bytes")
-    table.add_row("time", f"{result.seconds:.3f} s")
-    table.add_row("rate", f"{result.rate:,.0f} messages/s")
-    table.add_row("", f"{result.rate * result.size / 1e6:,.1f} MB/s")
-    for share in SHARES if result.latencies else ():
-        table.add_row(f"p{share:g}", f"{percentile(result.latencies, share) * 1000:.3f} ms")
+    rows = [("messages", f"{result.messages:,} of {result.size:,} bytes")]
+    if result.subscribers:
+        rows.append(("deliveries", f"{result.deliveries:,}"))
+    rows.append(("time", f"{result.seconds:.3f} s"))
+    rows.append(("rate", f"{result.rate:,.0f} {result.unit}/s"))
+    rows.append(("", f"{result.rate * result.size / 1e6:,.1f} MB/s"))
     if result.latencies:
-        table.add_row("max", f"{result.latencies[-1] * 1000:.3f} ms")
-    return table
+        rows += [(f"p{share:g}", f"{percentile(result.latencies, share) * 1000:.3f} ms") for share in SHARES]
+        rows.append(("max", f"{result.latencies[-1] * 1000:.3f} ms"))
+    return FittingTable(("figure", "value"), {1}, rows, JSON, title=result.work)

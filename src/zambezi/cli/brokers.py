@@ -6,9 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.stream_tables import ago
 from zambezi.cli.terminal import say, table_console
 from zambezi.wire.text import printable
@@ -56,17 +55,17 @@ def describe(info: BrokerInfo) -> dict[str, Any]:
     }
 
 
-def broker_table(brokers: Sequence[BrokerInfo]) -> Table:
+def broker_table(brokers: Sequence[BrokerInfo]) -> FittingTable:
     """Return a table of brokers."""
-    table = Table(title="brokers", title_justify="left")
-    for name in ("broker", "endpoint", "started", "heartbeat", "streams"):
-        table.add_column(name, justify="right" if name == "streams" else "left", no_wrap=name == "endpoint")
-    for one in brokers:
-        table.add_row(
+    rows = [
+        (
             printable(one.broker),
             printable(one.endpoint) or "-",
             ago(one.since_at),
             f"{one.heartbeat:.0f}s ago",
             f"{one.streams:,}",
         )
-    return table
+        for one in brokers
+    ]
+    columns = ("broker", "endpoint", "started", "heartbeat", "streams")
+    return FittingTable(columns, {4}, rows, JSON, title="brokers", cut={0})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -73,16 +73,36 @@ def _first(described: str) -> str:
 
 def run_list(arguments: argparse.Namespace) -> int:
     contexts = Contexts.load()
-    for name, settings in sorted(contexts.all.items()):
-        is_used = name == contexts.current
-        if arguments.json:
-            print(json.dumps({"context": name, "in_use": is_used, **_without_token(settings)}))
+    if arguments.json:
+        for name, settings in sorted(contexts.all.items()):
+            print(json.dumps({"context": name, "in_use": name == contexts.current, **_without_token(settings)}))
+    else:
+        rows = [(_marked(name, contexts), _lines(settings)) for name, settings in sorted(contexts.all.items())]
+        if rows and sys.stdout.isatty():
+            _print_table(rows)
         else:
-            shown = "  ".join(f"{setting}={value}" for setting, value in _without_token(settings).items())
-            print(printable(f"{'*' if is_used else ' '} {name}  {shown}".rstrip()))
+            for name, lines in rows:
+                print("  ".join([name, *lines]))
     if not contexts.all:
         print("there are no contexts yet: add one with `zambezi context set NAME --endpoint ENDPOINT`", file=sys.stderr)
     return 0
+
+
+def _marked(name: str, contexts: Contexts) -> str:
+    return printable(f"{'*' if name == contexts.current else ' '} {name}")
+
+
+def _lines(settings: dict[str, str]) -> list[str]:
+    return [printable(f"{setting}={value}") for setting, value in _without_token(settings).items()]
+
+
+def _print_table(contexts: Sequence[tuple[str, list[str]]]) -> None:
+    """Print contexts as a table with a line for each setting."""
+    from zambezi.cli.fitting import JSON, FittingTable  # noqa: PLC0415 - a pipe needs no Rich, which takes long
+    from zambezi.cli.terminal import table_console  # noqa: PLC0415
+
+    rows = [(name, "\n".join(lines)) for name, lines in contexts]
+    table_console().print(FittingTable(("  context", "settings"), (), rows, JSON))
 
 
 def _without_token(settings: dict[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,10 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+    from rich import console as rich_console
+    from rich.console import ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 
 _FOLDED: Final = 24  # characters: a column of longer texts can be as narrow as this, and its texts are folded
+_CUT: Final = 16  # characters: a column whose texts can be cut can be as narrow as this
 _GAP: Final = 2  # characters between columns
+JSON: Final = "--json shows all columns"  # the usual `elsewhere`
 NOTHING: Final = frozenset({"", "-"})  # cells that say nothing
 
 
@@ -30,25 +33,40 @@ class FittingTable:
     numbers: Collection[int]  # the indexes of the columns to align to the right
     rows: Sequence[Sequence[str]]
     elsewhere: str
+    title: str = ""
+    notes: Sequence[str] = ()  # lines below the table
+    cut: Collection[int] = ()  # the indexes of the columns whose texts are cut rather than folded, such as long names
+    folded: int = _FOLDED  # characters: the least width of a column of longer texts
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: rich_console.Console, options: ConsoleOptions) -> RenderResult:
         yield from self._parts(options.max_width)
 
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+    def __rich_measure__(self, console: rich_console.Console, options: ConsoleOptions) -> Measurement:
         return measure_renderables(console, options, self._parts(options.max_width))
 
     def _parts(self, room: int) -> list[RenderableType]:
         widths = self._widths(room)
+        parts: list[RenderableType] = [Text(self.title, "bold", overflow="fold")] if self.title else []
+        if widths:
+            parts.append(self._table(widths))
+        if len(widths) < len(self.columns):
+            left_out = ", ".join(name for index, name in enumerate(self.columns) if index not in widths)
+            parts.append(Text(f"no room for: {left_out} ({self.elsewhere})", "dim"))
+        return [*parts, *[Text(note, overflow="fold") for note in self.notes]]
+
+    def _table(self, widths: Mapping[int, int]) -> Table:
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="cyan")
         for index, width in widths.items():
             justify: JustifyMethod = "right" if index in self.numbers else "left"
             table.add_column(self.columns[index], justify=justify, overflow="fold", width=width)
         for row in self.rows:
-            table.add_row(*[row[index] for index in widths])
-        if len(widths) == len(self.columns):
-            return [table] if widths else []
-        left_out = ", ".join(name for index, name in enumerate(self.columns) if index not in widths)
-        return [table, Text(f"no room for: {left_out} ({self.elsewhere})", "dim")]
+            table.add_row(*[self._cell(row[index], index) for index in widths])
+        return table
+
+    def _cell(self, cell: str, index: int) -> Text:
+        """Return a cell as it is, without markup of Rich."""
+        can_be_cut = index in self.cut
+        return Text(cell, no_wrap=can_be_cut, overflow="ellipsis" if can_be_cut else "fold")
 
     def _widths(self, room: int) -> dict[int, int]:
         """Return the widths of the columns to show, by their indexes."""
@@ -60,12 +78,12 @@ class FittingTable:
             if least[index] + _GAP <= left:
                 chosen.add(index)
                 left -= least[index] + _GAP
-        widths = {}
-        for index in sorted(chosen):
+        widths = {index: least[index] for index in sorted(chosen)}
+        for index in sorted(chosen, key=lambda index: (index in self.cut, index)):
             wider = min(most[index] - least[index], max(left, 0))
-            if self._longest(index) <= _FOLDED and least[index] + wider < most[index]:
+            if self._longest(index) <= least[index] and least[index] + wider < most[index]:
                 wider = 0  # a heading is on one line, or as narrow as its words
-            widths[index] = least[index] + wider
+            widths[index] += wider
             left -= wider
         return widths
 
@@ -75,10 +93,11 @@ class FittingTable:
     def _least(self, index: int) -> int:
         """Return the width below which the words of the heading or short cells would be broken."""
         heading = max(map(cell_len, self.columns[index].split()), default=0)
-        return max(1, heading, min(self._longest(index), _FOLDED))
+        return max(1, heading, min(self._longest(index), _CUT if index in self.cut else self.folded))
 
     def _most(self, index: int) -> int:
         return max(1, cell_len(self.columns[index]), self._longest(index))
 
     def _longest(self, index: int) -> int:
-        return max((cell_len(row[index]) for row in self.rows), default=0)
+        lines = (line for row in self.rows for line in row[index].splitlines())
+        return max(map(cell_len, lines), default=0)

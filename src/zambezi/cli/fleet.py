@@ -16,15 +16,16 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-from rich.table import Table
 
 from zambezi import __version__
+from zambezi.cli.counts import so_many
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.middleware import add_middleware_options, middleware_of
 from zambezi.cli.notices import show_warnings, telling
 from zambezi.cli.quantity import seconds
@@ -228,11 +229,12 @@ def run_ping(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(json.dumps(_as_json(outcome), indent=2))
     elif sys.stdout.isatty():
-        count = len(outcome.replies)
-        table = _new_table("1 node" if count == 1 else f"{count} nodes", "node", "ms", "agents")
-        for node, reply in outcome.replies.items():
-            table.add_row(printable(node), f"{times[node] * 1000:.1f}", printable(", ".join(agents_of(reply))))
-        table_console().print(table)
+        rows = [
+            (printable(node), f"{times[node] * 1000:.1f}", printable(", ".join(agents_of(reply))))
+            for node, reply in outcome.replies.items()
+        ]
+        rows += [(printable(node), "-", "no answer in time") for node in outcome.silent]
+        _print_table(so_many(len(outcome.replies), "node"), ("node", "ms", "agents"), rows)
     else:
         for node, reply in outcome.replies.items():
             say(f"{printable(node)}\t{times[node] * 1000:.1f} ms\t{printable(', '.join(agents_of(reply)))}")
@@ -306,12 +308,12 @@ def run_call(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(json.dumps(_as_json(outcome), indent=2))
     elif sys.stdout.isatty():
-        table = _new_table(f"{arguments.agent}.{arguments.action}", "node", "status", "ms", "answer")
-        for node, reply in outcome.replies.items():
-            table.add_row(printable(node), reply.status, f"{reply.took * 1000:.1f}", printable(_answer(reply)))
-        for node in outcome.silent:
-            table.add_row(printable(node), "silent", "", "no answer in time")
-        table_console().print(table)
+        rows: list[Sequence[str]] = [
+            (printable(node), reply.status, f"{reply.took * 1000:.1f}", printable(_answer(reply)))
+            for node, reply in outcome.replies.items()
+        ]
+        rows += [(printable(node), "silent", "-", "no answer in time") for node in outcome.silent]
+        _print_table(f"{arguments.agent}.{arguments.action}", ("node", "status", "ms", "answer"), rows)
     else:
         for node, reply in outcome.replies.items():
             say(f"{printable(node)}\t{reply.status}\t{printable(_answer(reply))}")
@@ -372,8 +374,8 @@ def _bar(title: str) -> Iterator[Callable[[Reply, Call], None]]:
         yield lambda _, call: progress.update(task, completed=len(call.replies), total=len(call.expected) or None)
 
 
-def _new_table(title: str, *headings: str) -> Table:
-    table = Table(title=printable(title), title_justify="left")
-    for heading in headings:
-        table.add_column(heading, overflow="fold", justify="right" if heading == "ms" else "left")
-    return table
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print the rows of nodes as a table. Without nodes, there is only an error."""
+    if rows:
+        numbers = {columns.index("ms")}
+        table_console().print(FittingTable(columns, numbers, rows, JSON, title=printable(title)))

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _NEXT: Final = {
-    ": [Cc]onnection refused($| \\(tried for )": "nothing listens there: is zambezi serve running?",
+    ": [Cc]onnection refused($|[;.] | \\(tried for )": "nothing listens there: is zambezi serve running?",
     "wants CURVE security": "give its public key with --server-key FILE, or with $ZAMBEZI_SERVER_KEY",
     "does not let us in": "--key FILE, or $ZAMBEZI_KEY, is a key pair; the server must have its public key in allowed/",
     "no ZMTP at all": "is this the port of another service, such as the console?",

@@ -13,18 +13,17 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Literal
-
-from rich.table import Table
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from zambezi.cli.completion import offer
 from zambezi.cli.counts import so_many
 from zambezi.cli.data_directory import add_data_option, byte_progress, journals_in, nothing_in
 from zambezi.cli.errors import InputError
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.journal_import import add_import
 from zambezi.cli.quantity import add_since, count, sequence, start
-from zambezi.cli.stream_tables import size
+from zambezi.cli.stream_tables import moment, size
 from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
@@ -80,6 +79,14 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _moment(microseconds: int, to_the_second: bool) -> str:
+    """Return a time as the tables show it."""
+    try:
+        return moment(datetime_of(microseconds), to_the_second=to_the_second) if microseconds else "-"
+    except OverflowError:
+        return _time(microseconds)
+
+
 def _time(microseconds: int, timespec: str = "milliseconds") -> str:
     if not microseconds:
         return "-"
@@ -115,11 +122,12 @@ def run_info(arguments: argparse.Namespace) -> int:
             say(nothing_in(store))
         else:
             console = table_console()
-            console.print(_stream_table(journals, store.path))
+            is_narrow = console.is_terminal
+            console.print(_stream_table(journals, store.path, is_narrow=is_narrow))
             for journal in journals if arguments.streams else []:
-                console.print(_segment_table(journal))
+                console.print("", _segment_table(journal, is_narrow=is_narrow))
                 if readers := _readers(journal):
-                    console.print(_reader_table(journal, readers))
+                    console.print("", _reader_table(journal, readers, is_narrow=is_narrow))
         problems = [*store.problems, *[problem for journal in journals for problem in journal.problems]]
         for problem in problems:
             print(f"zambezi: {printable(problem)}", file=sys.stderr)
@@ -149,40 +157,24 @@ def _description(journal: Journal) -> dict[str, object]:
     }
 
 
-def _table(title: str, *columns: tuple[str, Literal["left", "right"]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name, justify in columns:
-        table.add_column(name, justify=justify, overflow="fold")
-    return table
-
-
-def _stream_table(journals: list[Journal], path: Path) -> Table:
-    table = _table(
-        f"streams in {printable(str(path))}",
-        ("stream", "left"),
-        ("messages", "right"),
-        ("first", "right"),
-        ("last", "right"),
-        ("size", "right"),
-        ("segments", "right"),
-        ("oldest", "left"),
-        ("newest", "left"),
-        ("incarnation", "left"),
-    )
-    for journal in journals:
-        held = journal.messages
-        table.add_row(
+def _stream_table(journals: list[Journal], path: Path, *, is_narrow: bool) -> FittingTable:
+    rows = [
+        (
             printable(journal.name),
-            f"{held:,}",
-            str(journal.first) if held else "-",
-            str(journal.last) if held else "-",
+            f"{journal.messages:,}",
+            str(journal.first) if journal.messages else "-",
+            str(journal.last) if journal.messages else "-",
             size(journal.octets),
+            _moment(journal.last_time, is_narrow),
             str(len(journal.segments)),
-            _time(journal.first_time),
-            _time(journal.last_time),
+            _moment(journal.first_time, is_narrow),
             str(journal.incarnation)[:8],
         )
-    return table
+        for journal in journals
+    ]
+    columns = ("stream", "messages", "first", "last", "size", "newest", "segments", "oldest", "incarnation")
+    title = f"streams in {printable(str(path))}"
+    return FittingTable(columns, {1, 2, 3, 4, 6}, rows, JSON, title=title, cut={0})
 
 
 def _publishers(journal: Journal) -> int:
@@ -198,39 +190,40 @@ def _readers(journal: Journal) -> list[Position]:
     return [found[key] for key in sorted(found)]
 
 
-def _reader_table(journal: Journal, readers: list[Position]) -> Table:
-    table = _table(
-        f"readers of {printable(journal.name)}",
-        ("reader", "left"),
-        ("kind", "left"),
-        ("position", "right"),
-        ("behind", "right"),
-        ("changed", "left"),
-    )
-    for one in readers:
-        behind = max(0, journal.last - max(one.position, journal.first - 1))
-        kind = KINDS.get(one.kind, "unknown")
-        table.add_row(printable(one.name), kind, str(one.position), f"{behind:,}", _time(one.time))
-    return table
+def _reader_table(journal: Journal, readers: list[Position], *, is_narrow: bool) -> FittingTable:
+    rows = [
+        (
+            printable(one.name),
+            KINDS.get(one.kind, "unknown"),
+            str(one.position),
+            f"{max(0, journal.last - max(one.position, journal.first - 1)):,}",
+            _moment(one.time, is_narrow),
+        )
+        for one in readers
+    ]
+    columns = ("reader", "kind", "position", "behind", "changed")
+    return FittingTable(columns, {2, 3}, rows, JSON, title=f"readers of {printable(journal.name)}", cut={0})
 
 
-def _segment_table(journal: Journal) -> Table:
-    table = _table(
+def _segment_table(journal: Journal, *, is_narrow: bool) -> FittingTable:
+    rows = [
+        (
+            f"{Path(one.path).name}.log",
+            str(one.first),
+            str(one.last),
+            f"{one.entries:,}",
+            size(one.size),
+            _moment(one.first_time, is_narrow),
+            _moment(one.last_time, is_narrow),
+        )
+        for one in journal.segments
+    ]
+    columns = ("log", "first", "last", "batches", "size", "oldest", "newest")
+    title = (
         f"segments of {printable(journal.name)}, incarnation {journal.incarnation}, "
-        f"{_publishers(journal):,} publishers with counts",
-        ("log", "left"),
-        ("first", "right"),
-        ("last", "right"),
-        ("batches", "right"),
-        ("size", "right"),
-        ("oldest", "left"),
-        ("newest", "left"),
+        f"{so_many(_publishers(journal), 'publisher')} with counts"
     )
-    for one in journal.segments:
-        name = f"{Path(one.path).name}.log"
-        times = (_time(one.first_time), _time(one.last_time))
-        table.add_row(name, str(one.first), str(one.last), f"{one.entries:,}", size(one.size), *times)
-    return table
+    return FittingTable(columns, {1, 2, 3, 4}, rows, "a pipe gets all columns", title=title)
 
 
 # verify

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     directory, slash, name = arguments.name.rpartition("/")
     if slash:
-        raise OptionsError(f"NAME has no slash: use `zambezi keygen {name or 'NAME'} --directory {directory or '/'}`")
+        advice = shlex.join(["zambezi", "keygen", name or "NAME", "--directory", directory or "/"])
+        raise OptionsError(f"NAME has no slash: use `{advice}`")
     if problem := name_problem(name):
         raise OptionsError(f"{name!a} cannot name a key: {problem}")
     pair = KeyPair.generate()

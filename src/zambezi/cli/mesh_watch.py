@@ -15,9 +15,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from rich.live import Live
-from rich.table import Table
 
 from zambezi.cli import node as node_options
+from zambezi.cli.counts import so_many
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.node import found_by, group, next_event, node_of
 from zambezi.cli.notices import warn
@@ -29,6 +30,7 @@ from zambezi.zre.sync import Node
 
 REFRESH: Final = 0.5
 FOREVER: Final = math.inf
+_NARROW: Final = 16  # characters: the least width of names, groups and services
 
 
 def add_watch_options(parser: argparse.ArgumentParser) -> None:
@@ -154,29 +156,31 @@ def _note(event: Event, states: dict[UUID, str], since: dict[UUID, float]) -> No
             states[event.peer] = "here"
 
 
-def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: str) -> Table:
+def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: str) -> FittingTable:
     peers = sorted(node.peers, key=lambda peer: (peer.name, peer.uuid))
-    table = Table(
-        title=f"{len(peers)} {'peer' if len(peers) == 1 else 'peers'} of {printable(node.name)} at {node.endpoint}",
-        caption=f"{printable(last)}\nCtrl-C ends this" if last else "Ctrl-C ends this",
-        title_justify="left",
-        caption_justify="left",
-    )
-    for heading in ("name", "uuid", "mailbox", "groups", "services", "state", "for"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "for" else "left")
     now = time.monotonic()
+    rows = []
     for peer in peers:
         services = "\n".join(printable(f"{name} {value}") for name, value in sorted(peer.headers.items()))
-        table.add_row(
+        row = (
             printable(peer.name),
-            peer.uuid.hex[:8],
-            printable(peer.endpoint.removeprefix("tcp://")),
-            printable(", ".join(sorted(peer.groups))),
-            services,
             states.get(peer.uuid, "here"),
             _age(now - since.get(peer.uuid, now)),
+            printable(", ".join(sorted(peer.groups))),
+            services,
+            printable(peer.endpoint.removeprefix("tcp://")),
+            peer.uuid.hex[:8],
         )
-    return table
+        rows.append(row)
+    return FittingTable(
+        ("name", "state", "for", "groups", "services", "mailbox", "uuid"),
+        {2},
+        rows,
+        JSON,
+        title=f"{so_many(len(peers), 'peer')} of {printable(node.name)} at {node.endpoint}",
+        notes=[*([printable(last)] if last else []), "Ctrl-C ends this"],
+        folded=_NARROW,
+    )
 
 
 def _age(passed: float) -> str:

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from zambezi.cli.errors import shown
 from zambezi.cli.hints import with_hint
-from zambezi.wire.text import printable
 
 # Seconds that a command waits before it says for what: a bit longer than the library, whose warnings say more.
 QUIET: Final = 2.2
@@ -18,7 +18,7 @@ QUIET: Final = 2.2
 
 def warn(text: str) -> None:
     """Print a warning as one line on standard error."""
-    print(f"zambezi: warning: {printable(text)}", file=sys.stderr, flush=True)
+    print(f"zambezi: warning: {shown(text)}", file=sys.stderr, flush=True)
 
 
 class _Warnings(logging.Handler):

@@ -14,13 +14,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from rich import box
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.counts import so_many
 from zambezi.cli.errors import InputError, OptionsError
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.limits import add_limit_options, limits_of
 from zambezi.cli.notices import warn
 from zambezi.cli.pipeline_arguments import (
@@ -220,12 +219,7 @@ def show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([{"pipeline": name, "result": summary} for name, summary in NAMES.items()]))
         return 0
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("pipeline", no_wrap=True)
-    table.add_column("result")
-    for name, summary in NAMES.items():
-        table.add_row(name, summary)
-    table_console().print(table)
+    table_console().print(FittingTable(("pipeline", "result"), (), list(NAMES.items()), JSON))
     return 0
 
 
@@ -416,12 +410,8 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
         until=arguments.until,
         store_options=store_options(arguments),
     )
-    table = Table(title="restored", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("stream")
-    table.add_column("messages", justify="right")
-    for name, messages in counts.items():
-        table.add_row(printable(name), f"{messages:,}")
-    table_console().print(table)
+    rows = [(printable(name), f"{messages:,}") for name, messages in counts.items()]
+    table_console().print(FittingTable(("stream", "messages"), {1}, rows, "a pipe gets all columns", title="restored"))
     return 0
 
 

@@ -13,7 +13,7 @@ from zambezi.cli.counts import so_many
 from zambezi.cli.errors import InputError, OptionsError
 from zambezi.cli.exported import parse_line
 from zambezi.cli.quantity import count
-from zambezi.wire.text import as_bytes, as_text
+from zambezi.wire.text import as_bytes, as_text, printable
 from zambezi.zeps.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -93,7 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
             confirmed = skipped + stream.counters.confirmed
             advice = "; the same command goes on after them" if named else ""
             raise TimedOut(f"{error}. Confirmed are {confirmed:,} of {so_many(read, 'message')}{advice}") from error
-    print(f"{so_many(published, 'message')} published to {arguments.stream}{_skipped(skipped)}", file=sys.stderr)
+    print(
+        f"{so_many(published, 'message')} published to {printable(arguments.stream)}{_skipped(skipped)}",
+        file=sys.stderr,
+    )
     if interrupted is not None and (arguments.body is not None or arguments.files is not None):
         raise interrupted  # Ctrl-C is the usual end of lines that are typed, but not of a number of messages
     return 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.completion import offer
+from zambezi.cli.counts import so_many
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
 from zambezi.cli.stream_tables import ago, duration
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from zambezi.zeps.sync import Client
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_NARROW: Final = 16  # characters: the least width of the column of users
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -98,12 +100,19 @@ def run_info(arguments: argparse.Namespace) -> int:
         return 0
     for name, value in _describe(found).items():
         if value != "" and name != "shares":
-            say(f"{name + ':':<14}{printable(str(value))}")
+            say(f"{name + ':':<14}{printable(_shown(found, name, value))}")
     for share in found.shares:
         late = ", late" if share.get("late") else ""
         who = printable(str(share.get("member", "")))
         say(f"{'member:':<14}{who}: {share.get('in_flight')} in flight, {share.get('done')} done{late}")
     return 0
+
+
+def _shown(info: ReaderInfo, name: str, value: Any) -> str:
+    """Return a value of `_describe` as a person would write it."""
+    if name == "behind":
+        return _behind(info) or "-"
+    return f"{value / 1000:g}s" if name == "wait" else str(value)
 
 
 def run_set(arguments: argparse.Namespace) -> int:
@@ -113,8 +122,12 @@ def run_set(arguments: argparse.Namespace) -> int:
             arguments.stream, arguments.reader, arguments.to, shared=arguments.shared, timeout=arguments.timeout
         )
         found = _find(client, arguments)
-    say(f"{printable(found.reader)} goes on after sequence {found.position}: {found.lag:,} messages wait for it")
+    say(f"{printable(found.reader)} goes on after sequence {found.position}: {_waiting(found)} for it")
     return 0
+
+
+def _waiting(info: ReaderInfo) -> str:
+    return f"{so_many(info.lag, 'message')} {'waits' if info.lag == 1 else 'wait'}"
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
@@ -128,44 +141,42 @@ def run_remove(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def reader_table(readers: Sequence[ReaderInfo]) -> Table:
+def reader_table(readers: Sequence[ReaderInfo]) -> FittingTable:
     """Return a table of named readers."""
-    table = Table(title="readers", title_justify="left")
-    for name, justify in (
-        ("reader", "left"),
-        ("kind", "left"),
-        ("position", "right"),
-        ("lag", "right"),
-        ("behind", "right"),
-        ("changed", "left"),
-        ("user", "left"),
-        ("in use by", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for one in readers:
-        table.add_row(
+    columns = ("reader", "kind", "position", "lag", "behind", "in use by", "changed", "user")
+    rows = [
+        (
             printable(one.reader),
             _kind(one),
             str(one.position),
             f"{one.lag:,}",
-            duration(one.behind) if one.lag and not one.shared else "-",
+            _behind(one) or "-",
+            _users(one),
             ago(one.changed_at),
             printable(one.user) or "-",
-            _users(one),
         )
-    return table
+        for one in readers
+    ]
+    return FittingTable(columns, {2, 3, 4}, rows, JSON, title="readers", cut={0}, folded=_NARROW)
 
 
 def _kind(info: ReaderInfo) -> str:
     return "group" if info.shared else "reader"
 
 
+def _behind(info: ReaderInfo) -> str:
+    """Return the age of the first message that waits for a reader; "" if none waits, or for a group."""
+    return duration(info.behind) if info.lag and not info.shared else ""
+
+
 def _users(info: ReaderInfo) -> str:
     if not info.shared:
         return printable(info.holder) or "-"
-    said = [f"{info.members} members", f"{info.in_flight + info.returned:,} in flight"]
+    said = [so_many(info.members, "member"), f"{info.in_flight:,} in flight"]
+    if info.returned:
+        said.append(f"{info.returned:,} returned")
     if info.letters:
-        said.append(f"{info.letters:,} dead letters")
+        said.append(so_many(info.letters, "dead letter"))
     return ", ".join(said)
 
 
@@ -189,5 +200,6 @@ def _describe(info: ReaderInfo) -> dict[str, Any]:
     """Return the fields that are about this kind of reader."""
     found = {**dataclasses.asdict(info), "time": info.changed_at.isoformat()}
     if info.shared:
-        return {name: value for name, value in found.items() if name not in ("user", "holder")}
+        # The broker does not know the age of the first message that a group has not handled.
+        return {name: value for name, value in found.items() if name not in ("user", "holder", "behind")}
     return {name: found[name] for name in ("reader", "position", "lag", "behind", "time", "user", "holder")}

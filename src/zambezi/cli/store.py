@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
-
 from zambezi.cli.client import LOOK
 from zambezi.cli.counts import so_many
 from zambezi.cli.data_directory import DATA
-from zambezi.cli.errors import OptionsError
+from zambezi.cli.errors import OptionsError, error_line
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.notices import show_warnings, telling
-from zambezi.cli.stream_tables import size
+from zambezi.cli.stream_tables import moment, size
 from zambezi.cli.terminal import say, table_console
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import datetime_of
@@ -130,22 +129,25 @@ def run_list(arguments: argparse.Namespace) -> int:
         for stream, reader in streams:
             say(json.dumps(_description(stream, reader)))
         return 0
-    table = Table(title=f"streams in {printable(arguments.url)}", title_justify="left")
-    for name in ("stream", "messages", "first", "last", "size", "segments", "newest", "incarnation"):
-        table.add_column(name, justify="right" if name in ("messages", "first", "last", "size") else "left")
+    console = table_console()
+    rows = []
     for stream, reader in streams:
         held = reader.last - reader.first + 1
-        table.add_row(
+        newest = datetime_of(reader.last_time)
+        row = (
             printable(stream.name),
             f"{held:,}",
             str(reader.first) if held else "-",
             str(reader.last) if held else "-",
             size(reader.size),
+            moment(newest, to_the_second=console.is_terminal) if held else "-",
             str(len(reader.segments)),
-            datetime_of(reader.last_time).isoformat(timespec="milliseconds") if held else "-",
             str(incarnation_of(stream, reader.incarnation))[:8],
         )
-    table_console().print(table)
+        rows.append(row)
+    columns = ("stream", "messages", "first", "last", "size", "newest", "segments", "incarnation")
+    title = f"streams in {printable(arguments.url)}"
+    console.print(FittingTable(columns, {1, 2, 3, 4, 6}, rows, JSON, title=title, cut={0}))
     return 0
 
 
@@ -196,7 +198,7 @@ def run_copy(arguments: argparse.Namespace) -> int:
                 failures += 1
                 if arguments.json:
                     say(json.dumps({"stream": name, "error": str(problem)}))
-                print(f"zambezi: {printable(str(problem))}", file=sys.stderr)
+                print(error_line(str(problem)), file=sys.stderr)
     return 1 if failures else 0
 
 

@@ -191,7 +191,7 @@ def _page(client: Client, timeout: float) -> Group:
     clients = [one for one in client.clients(timeout) if one.patterns]
     parts: list[RenderableType] = [stream_table(streams) if streams else "no streams yet: zambezi pub creates one"]
     if clients:
-        parts.append(client_table(clients))
+        parts += ["", client_table(clients)]
     return Group(*parts)
 
 

@@ -4,53 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
-from rich.table import Table
-
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import ClientInfo, StreamInfo
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_NARROW: Final = 16  # characters: the least width of patterns, addresses and the like
+_NUMBERS: Final = frozenset(
+    {"messages", "last", "size", "per s", "readers", "lag", "multicast", "withheld", "client", "credit", "delivered"}
+)
 
 
-def stream_table(streams: Sequence[StreamInfo]) -> Table:
-    """Return a table of streams.
+def stream_table(streams: Sequence[StreamInfo]) -> FittingTable:
+    """Return a table of streams, with the reasons of those that are held below it.
 
     It has columns for multicast if a stream has a group, and for the lag of the named reader that is furthest behind,
     connected or not, if a stream has named readers; and for the brokers, if they share their streams. A stream whose
     broker does not answer has no figures.
     """
-    table = Table(title="streams", title_justify="left")
     grouped = any(one.multicast for one in streams)
     named = any(one.readers for one in streams)
     owned = any(one.owner for one in streams)
-    for name, justify in (
-        ("stream", "left"),
-        ("messages", "right"),
-        ("last", "right"),
-        ("size", "right"),
-        ("per s", "right"),
-        ("readers", "right"),
-        *((("lag", "right"),) if named else ()),
-        ("newest", "left"),
-        ("sync", "left"),
-        *((("owner", "left"),) if owned else ()),
-        *((("group", "left"), ("multicast", "right"), ("withheld", "right")) if grouped else ()),
-    ):
-        table.add_column(name, justify=justify, no_wrap=name == "stream")
+    columns = (
+        *("stream", "messages", "last", "size", "per s", "readers"),
+        *(("lag",) if named else ()),
+        *("newest", "sync"),
+        *(("owner",) if owned else ()),
+        *(("group", "multicast", "withheld") if grouped else ()),
+    )
+    rows = []
     for one in streams:
         figures = (f"{one.messages:,}", f"{one.last:,}" if one.messages else "-", size(one.octets))
         live = (f"{one.rate:,.0f}", str(one.subscribers))
-        table.add_row(
+        row = (
             printable(one.stream),
             *((*figures, *live) if one.is_described else ("-",) * 5),
             *((f"{one.reader_lag:,}" if one.readers else "-",) if named else ()),
             ago(one.last_at),
-            f"held: {printable(one.held)}" if one.held else _sync(one),
+            "held" if one.held else _sync(one),
             *((printable(one.owner) or "none",) if owned else ()),
             *(_group(one) if grouped else ()),
         )
-    return table
+        rows.append(row)
+    reasons = [f"{printable(one.stream)} is held: {_reason(one)}" for one in streams if one.held]
+    return FittingTable(columns, _numbers(columns), rows, JSON, title="streams", notes=reasons, cut={0}, folded=_NARROW)
+
+
+def _numbers(columns: Sequence[str]) -> set[int]:
+    """Return the indexes of the columns with numbers."""
+    return {index for index, name in enumerate(columns) if name in _NUMBERS}
+
+
+def _reason(one: StreamInfo) -> str:
+    """Return why a stream is held, without the name of the stream at its beginning."""
+    return printable(one.held.removeprefix(f"stream {one.stream!a}: "))
 
 
 def _sync(one: StreamInfo) -> str:
@@ -68,34 +77,27 @@ def _group(one: StreamInfo) -> tuple[str, str, str]:
     return f"{printable(one.multicast)}{seal}", f"{one.feed.get('messages', 0):,}", f"{one.feed.get('withheld', 0):,}"
 
 
-def client_table(clients: Sequence[ClientInfo]) -> Table:
+def client_table(clients: Sequence[ClientInfo]) -> FittingTable:
     """Return a table of subscribers."""
-    table = Table(title="subscribers", title_justify="left")
-    for name, justify in (
-        ("client", "right"),
-        ("address", "left"),
-        ("user", "left"),
-        ("stream", "left"),
-        ("patterns", "left"),
-        ("gear", "left"),
-        ("lag", "right"),
-        ("credit", "right"),
-        ("delivered", "right"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for one in clients:
-        table.add_row(
+    columns = ("client", "stream", "patterns", "gear", "lag", "delivered", "address", "user", "credit")
+    rows = [
+        (
             str(one.client),
-            printable(one.address),
-            printable(one.user) or "-",
             printable(one.stream),
             ", ".join(printable(pattern) or "all" for pattern in one.patterns),
             printable(one.gear),
             f"{one.lag:,}",
-            size(max(0, one.credit)),
             f"{one.delivered:,}",
+            printable(one.address),
+            printable(one.user) or "-",
+            size(max(0, one.credit)),
         )
-    return table
+        for one in clients
+    ]
+    elsewhere = "a pipe gets all columns"
+    return FittingTable(
+        columns, _numbers(columns), rows, elsewhere, title="subscribers", cut={columns.index("stream")}, folded=_NARROW
+    )
 
 
 def size(octets: float) -> str:
@@ -116,6 +118,15 @@ def ago(when: datetime | None) -> str:
     if when is None:
         return "-"
     return f"{duration((datetime.now(UTC) - when).total_seconds())} ago"
+
+
+def moment(when: datetime, *, to_the_second: bool) -> str:
+    """Return a time in UTC: to the second where there is little room, as in a terminal, or to the millisecond.
+
+    >>> moment(datetime(2026, 1, 31, 12, tzinfo=UTC), to_the_second=True)
+    '2026-01-31 12:00:00Z'
+    """
+    return f"{when:%Y-%m-%d %H:%M:%S}Z" if to_the_second else when.isoformat(timespec="milliseconds")
 
 
 def duration(seconds: float) -> str:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from rich import box
-from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from zambezi.cli.counts import so_many
 from zambezi.cli.notices import warn
 from zambezi.cli.quantity import console_url, seconds
 from zambezi.cli.stream_tables import size
@@ -33,6 +33,9 @@ from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
     import argparse
+
+    from rich import console as rich_console
+    from rich.console import ConsoleOptions, RenderResult
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -213,6 +216,42 @@ class Section:
         return table
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A drawn state: an overview, the problems in full, and tables with the rows for which there is room."""
+
+    overview: Text
+    problems: Sequence[str]
+    sections: Sequence[Section]
+    height: int | None  # lines; None: no limit
+    is_whole: bool
+
+    def __rich_console__(self, console: rich_console.Console, options: ConsoleOptions) -> RenderResult:
+        problems = self._problems(console, options.max_width)
+        yield self.overview
+        yield from problems
+        yield ""
+        if self.height is None:
+            yield from (section.table(None, is_whole=self.is_whole) for section in self.sections)
+            return
+        left = self.height - len(self.overview.plain.splitlines()) - len(problems) - 1
+        rows = shares([len(section.rows) for section in self.sections], left)
+        yield from (section.table(most) for section, most in zip(self.sections, rows, strict=True) if most)
+
+    def _problems(self, console: rich_console.Console, width: int) -> list[Text]:
+        """Return the lines of the problems: at most a third of the height, but the first problem in any case."""
+        found: list[Text] = []
+        for number, problem in enumerate(self.problems):
+            lines = [*Text(printable(problem), "red", overflow="fold").wrap(console, width)]
+            for line in lines:
+                line.rstrip()
+            if found and self.height is not None and len(found) + len(lines) > self.height // 3:
+                more = so_many(len(self.problems) - number, "more problem")
+                return [*found, Text(f"and {more}: see /readyz", "red", no_wrap=True, overflow="ellipsis")]
+            found += lines
+        return found
+
+
 class Screen:
     """The drawing of states; it remembers the values of sparklines. A whole one is as wide as its texts."""
 
@@ -220,14 +259,11 @@ class Screen:
         self._is_whole = is_whole
         self._rates: dict[str, deque[float]] = {}
 
-    def draw(self, state: dict[str, Any], height: int | None = None, trouble: str = "") -> Group:
+    def draw(self, state: dict[str, Any], height: int | None = None, trouble: str = "") -> Page:
         """Draw a state, at most `height` lines high. `trouble` says why the state is not new."""
-        head = _overview(state, trouble)
         sections = [section for section in self._sections(state) if section.rows]
-        if height is None:
-            return Group(head, *[section.table(None, is_whole=self._is_whole) for section in sections])
-        rows = shares([len(section.rows) for section in sections], height - len(head.plain.splitlines()) - 1)
-        return Group(head, *[section.table(most) for section, most in zip(sections, rows, strict=True) if most])
+        problems = [*([trouble] if trouble else []), *_problems(state)]
+        return Page(_overview(state), problems, sections, height, self._is_whole)
 
     def _sections(self, state: dict[str, Any]) -> Iterable[Section]:
         if state["zeps"] is not None:
@@ -251,9 +287,7 @@ class Screen:
                 f"{one['rate']:,.0f}",
                 Text(sparkline(rates), "cyan", no_wrap=True, overflow="crop"),
                 str(one["subscribers"]),
-                Text(printable(one["held"]), "red", no_wrap=True, overflow="ellipsis")
-                if one["held"]
-                else printable(one["sync"]),
+                Text("held", "red") if one["held"] else printable(one["sync"]),
             ]
             rows.append((float("inf") if one["held"] else one["rate"], row))
         columns = ["stream~", "messages#", "size#", "per s#", "rate~", "readers#", "state~"]
@@ -278,7 +312,17 @@ def shares(wanted: Sequence[int], lines: int) -> list[int]:
     return given
 
 
-def _overview(state: dict[str, Any], trouble: str = "") -> Text:
+def _problems(state: dict[str, Any]) -> list[str]:
+    """Return the problems of a server, and the reasons of held streams that are not among them."""
+    problems: list[str] = [*state.get("problems", [])]
+    for one in state["zeps"]["streams"] if state["zeps"] is not None else ():
+        reason = one["held"].removeprefix(f"stream {one['stream']!a}: ")
+        if reason and not any(reason in problem for problem in problems):
+            problems.append(f"stream {one['stream']}: {reason}")
+    return problems
+
+
+def _overview(state: dict[str, Any]) -> Text:
     process = state["process"]
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(
@@ -287,9 +331,6 @@ def _overview(state: dict[str, Any], trouble: str = "") -> Text:
         "bold",
     )
     head.append(", ".join(map(printable, state["endpoints"])) or "no service runs")
-    for problem in [*([trouble] if trouble else []), *state.get("problems", [])[:3]]:
-        head.append("\n" + printable(problem), "red")
-    head.append("\n")
     return head
 
 

@@ -12,8 +12,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
+from zambezi.cli.counts import so_many
+from zambezi.cli.fitting import JSON, FittingTable
 from zambezi.cli.middleware import add_middleware_options, middleware_of
 from zambezi.cli.notices import show_warnings, telling
 from zambezi.cli.quantity import seconds
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 TOPICS: Final = "$topics"
+_NARROW: Final = 16  # characters: the least width of topics and of the names of clients
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -90,29 +91,32 @@ def ask(connector: Connector, timeout: float) -> dict[str, Any]:
         ) from None
 
 
-def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) -> Table:
+def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) -> FittingTable:
     counters = report["counters"]
-    table = Table(
-        title=f"{len(topics)} {'topic' if len(topics) == 1 else 'topics'}, {report['clients']} clients",
-        caption=f"{counters['puts']:,} put, {counters['deliveries']:,} delivered, {counters['missed']:,} missed by "
-        f"slow subscribers, {counters['denied']:,} denied",
-        title_justify="left",
-        caption_justify="left",
+    counted = (
+        f"{counters['puts']:,} put, {counters['deliveries']:,} delivered, {counters['missed']:,} missed by slow "
+        f"subscribers, {counters['denied']:,} denied"
     )
-    for heading in ("topic", "subscribers", "messages", "deliveries", "kept", *(["clients"] if clients else [])):
-        table.add_column(
-            heading, overflow="fold", justify="left" if heading in ("topic", "kept", "clients") else "right"
-        )
-    for topic in topics:
-        table.add_row(
+    rows = [
+        (
             printable(str(topic["topic"])),
             f"{topic['subscribers']:,}",
             f"{topic['messages']:,}",
             f"{topic['deliveries']:,}",
+            *(["\n".join(_clients(topic))] if clients else []),
             "yes" if topic["kept"] else "",
-            *(["\n".join(printable(name) for name in _clients(topic))] if clients else []),
         )
-    return table
+        for topic in topics
+    ]
+    return FittingTable(
+        ("topic", "subscribers", "messages", "deliveries", *(["clients"] if clients else []), "kept"),
+        {1, 2, 3},
+        rows,
+        JSON,
+        title=f"{so_many(len(topics), 'topic')}, {so_many(report['clients'], 'client')}",
+        notes=[counted],
+        folded=_NARROW,
+    )
 
 
 def _clients(topic: dict[str, Any]) -> list[str]:

@@ -8,6 +8,8 @@ An order is a POST with a JSON object: `order` is its name, and `stream` or `id`
     trim      before: the first sequence that stays
     delete
 
+An order with any other field is refused, so that a field with a wrong name is not ignored.
+
 The guard lets only requests with the token come here. The rules decide as for any other client: the name of the console
 is `console`. The broker itself refuses orders about the server's own streams. The log has every order.
 """
@@ -36,6 +38,15 @@ USER: Final = "console"
 PATIENCE: Final = 8.0  # seconds; the door ends a request after 10
 # The action of the rules that each order needs.
 ACTIONS: Final = {"publish": "publish", "create": "create", "edit": "edit", "trim": "delete", "delete": "delete"}
+
+# The fields of each order, besides its name and the stream.
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "publish": ("key", "body"),
+    "create": ("settings",),
+    "edit": ("settings",),
+    "trim": ("before",),
+    "delete": (),
+}
 
 # Settings that the page sends as people write them.
 QUANTITIES: Final[Mapping[str, Callable[[str], float]]] = {"keep_seconds": seconds, "keep_bytes": octets}
@@ -69,6 +80,7 @@ class Orders:
             raise web.HTTPBadRequest(text=f"order must be one of {', '.join(ACTIONS)}.\n")
         if order not in allowed_orders(self._server, stream):
             raise web.HTTPForbidden(text=f"The rules do not allow the user {USER} to {order} {printable(stream)}.\n")
+        _check_fields(order, given)
         try:
             await self._execute(order, stream, given)
         except (ZambeziError, ValueError, TypeError) as error:
@@ -105,6 +117,16 @@ class Orders:
                     await client.trim(stream, _sequence(given), timeout=PATIENCE)
                 case _:
                     await client.delete(stream, timeout=PATIENCE)
+
+
+def _check_fields(order: str, given: Mapping[str, Any]) -> None:
+    """Raise 400 for a field that the order does not have."""
+    known = ("order", "stream", "id", *FIELDS[order])
+    for name in given:
+        if name not in known:
+            raise web.HTTPBadRequest(
+                text=f"{order} has no field '{printable(name)}': its fields are {', '.join(known)}.\n"
+            )
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:

@@ -54,13 +54,23 @@ def is_utf8(data: bytes) -> bool:
 def printable(data: bytes | str) -> str:
     """Return data from a peer in a form that is fit for a terminal: control characters would be commands to it.
 
-    >>> printable(b"a\\x1b[2J\\xff")
-    'a\\\\x1b[2J\\\\xff'
+    Bytes and their text by `as_text` have the same form.
+
+    >>> printable(b"a\\x1b[2J\\xff") == printable(as_text(b"a\\x1b[2J\\xff"))
+    True
+    >>> print(printable(b"a\\x1b[2J\\xff"))
+    a\\x1b[2J\\xff
     """
     text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte, as `as_text` has it
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()
 
 
 def quoted(data: bytes) -> str:

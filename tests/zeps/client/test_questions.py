@@ -88,6 +88,7 @@ async def test_questions_and_orders_that_take_long_are_reported(
 ) -> None:
     monkeypatch.setattr("zambezi.zeps.client.connection.QUIET", 3600.0)
     broker = Answerer(extensions="admin")
+    consequences: list[str] = []  # for the errors of timeouts
     async with broker.router, Client.connect(broker.endpoint) as client:
         for asking in (client.streams(PATIENCE), client.create("s", timeout=PATIENCE)):
             answer = asyncio.create_task(asking)
@@ -100,6 +101,7 @@ async def test_questions_and_orders_that_take_long_are_reported(
             [question] = client._questions
             assert question._quiet_timer is not None  # it goes on, although the client is attached
             question._warn()
+            consequences.append(question.consequence)
             await broker.say(who, PingOk())
             await answer
             question._warn()
@@ -107,6 +109,7 @@ async def test_questions_and_orders_that_take_long_are_reported(
         f"waiting for the answer of the broker: this client is attached to '$streams' at {broker.endpoint}",
         "the broker still executes 'create', and goes on with it if this client leaves",
     ]
+    assert consequences == ["", "the broker may still execute the order"]
 
 
 @in_loop

@@ -13,6 +13,7 @@ const PAGE = 50; // rows of a page, as the server makes them
 const KEPT = 4000; // samples of the charts
 let state = null;
 let connected = false;
+let refusal = ""; // why the console refuses this page, if it does
 let view = "overview";
 let look = {}; // filter, sort, page; the log has its source, and the pipelines the chosen one
 let stream = null; // the id of the stream of this page
@@ -73,14 +74,31 @@ function connect() {
   mine.onerror = () => {
     connected = false;
     drawAlert();
-    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === live) { asked = ""; connect(); } }, 3000);
+    if (mine.readyState !== EventSource.CLOSED) return;
+    findRefusal();
+    setTimeout(() => { if (mine === live) { asked = ""; connect(); } }, 3000);
   };
   mine.onmessage = (event) => {
     const { whole, patch } = JSON.parse(event.data);
     state = whole || merge(state, patch);
     connected = true;
+    refusal = "";
     received();
   };
+}
+
+// An EventSource that was refused does not say why. The console does, if it is asked in another way.
+async function findRefusal() {
+  try {
+    const answer = await fetch("api/state");
+    answer.body?.cancel();
+    if (connected) return;
+    refusal = answer.status === 401 ? `this console does not accept the token of this page any more: open ${location.origin}/?token=... with its new token`
+      : answer.status === 403 ? "this console refuses the requests of this page: its log and its configuration say why" : "";
+  } catch {
+    refusal = "";
+  }
+  drawAlert();
 }
 
 // A JSON Merge Patch (RFC 7396).
@@ -117,9 +135,9 @@ function redraw() {
 
 // Every view says what is wrong: a lost connection, or the reasons why the server is not ready.
 function drawAlert() {
-  const problems = connected ? state.problems : ["the console does not answer, and is asked again; the page shows its last state"];
+  const problems = connected ? state.problems : [`${refusal || "the console does not answer, and is asked again"}; the page shows its last state`];
   const more = connected ? state.problem_count - problems.length : 0;
-  const status = !connected ? "no connection" : problems.length ? "not ready" : "live";
+  const status = !connected ? (refusal ? "refused" : "no connection") : problems.length ? "not ready" : "live";
   $("link").className = status === "live" ? "up" : "down";
   if ($("link").textContent !== status) $("link").textContent = status;
   const shown = problems.join("\n") + (more > 0 ? `\nand ${number(more)} more: see /readyz` : "");

@@ -45,7 +45,7 @@ __all__ = ["Administration", "wake_on_change"]
 
 def wake_on_change(waiter: Waiter, connection: BrokerConnection) -> None:
     """Let waiting callers check again whenever a connection changes."""
-    waiter.state = lambda: f"the client is {connection.state}"
+    waiter.state = lambda: "; ".join(filter(None, (f"the client is {connection.state}", connection.consequence)))
     connection.on_change = connection.transport.on_closed = waiter.wake
 
 
@@ -176,8 +176,7 @@ class Administration:
     async def _order(self, order: str, timeout: float | None, **content: object) -> None:
         waiter = Waiter(timed_out=TimedOut)
         question = Order(waiter.reactor, self._options, self._locate, order, content)
-        problem = f"no answer to the order {order!r}, which the broker may still execute, arrived"
-        await self._answer(question, waiter, timeout, problem)
+        await self._answer(question, waiter, timeout, f"no answer to the order {order!r} arrived")
 
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         return (await self._question(about, after, timeout)).bodies

@@ -46,7 +46,7 @@ __all__ = ["Administration", "wake_on_change"]
 
 def wake_on_change(waiter: Waiter, connection: BrokerConnection) -> None:
     """Let waiting callers check again whenever a connection changes."""
-    waiter.state = lambda: f"the client is {connection.state}"
+    waiter.state = lambda: "; ".join(filter(None, (f"the client is {connection.state}", connection.consequence)))
     connection.on_change = connection.transport.on_closed = waiter.wake
 
 
@@ -175,8 +175,7 @@ class Administration:
     def _order(self, order: str, timeout: float | None, **content: object) -> None:
         waiter = Waiter(timed_out=TimedOut)
         question = Order(waiter.reactor, self._options, self._locate, order, content)
-        problem = f"no answer to the order {order!r}, which the broker may still execute, arrived"
-        self._answer(question, waiter, timeout, problem)
+        self._answer(question, waiter, timeout, f"no answer to the order {order!r} arrived")
 
     def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         return (self._question(about, after, timeout)).bodies

@@ -588,6 +588,6 @@ def where_to_start(journal: Journal, latest: int) -> tuple[int, int]:
     if latest > journal.last:
         raise OutOfRange(
             f"the last sequence of this stream is {journal.last}: {latest} is of another stream, or of one that was "
-            f"deleted; subscribe from 0 or {journal.last}"
+            f"deleted; give one from 0 to {journal.last}"
         )
     return latest, 0

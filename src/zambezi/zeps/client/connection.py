@@ -264,6 +264,11 @@ class BrokerConnection:
         return f"not connected to {self._endpoint or 'a broker'}: {self.problem}"
 
     @property
+    def consequence(self) -> str:
+        """The meaning of the state for a caller that waits no longer, for errors; often empty."""
+        return ""
+
+    @property
     def suspended_state(self) -> str:
         """The state of a connection that is not wanted now."""
         return f"listening to the multicast group of {self.stream!r}"

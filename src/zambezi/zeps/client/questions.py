@@ -167,6 +167,10 @@ class Order(AdminQuestion):
             return super().delay
         return f"the broker still executes {self._order!r}, and goes on with it if this client leaves"
 
+    @property
+    def consequence(self) -> str:
+        return "the broker may still execute the order" if self._is_given else "the order was not sent"
+
     def stream_granted(self) -> None:
         self._is_given = True
         super().stream_granted()
