@@ -79,9 +79,9 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     has_all = is_cached_since_boot(directory)
     if is_cache:
         segments = _check_cache(segments, has_all=has_all)
-    elif lost := _first_lost(directory, segments[-1].first):
+    elif first_lost := _first_lost(directory, segments[-1].first):
         is_lossy = True
-        problems.append(f"{directory}: the log of the messages from {lost} on is missing: they are lost")
+        problems.append(f"{directory}: the log of the messages from {first_lost} on is missing: they are lost")
     _remove_stray_files(directory, segments, is_cache=is_cache)
     promised = segments[-1].first - 1
     if not is_cache:
