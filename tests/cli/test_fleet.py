@@ -168,6 +168,17 @@ def test_an_agent_that_no_node_has(middleware: tuple[Middleware, str], capsys: p
     assert "no node has the agent 'none'" in capsys.readouterr().err
 
 
+def test_topics_fit_into_a_terminal(
+    middleware: tuple[Middleware, str], in_terminal: Callable[..., tuple[list[str], str]]
+) -> None:
+    with Connector(middleware[1], identity=b"a-client-with-a-long-name-of-40-letters") as connector:
+        connector.subscribe("a topic with a long name " * 3)
+        lines, _ = in_terminal("topics", "--clients", "--connect", middleware[1])
+    assert lines[0] == "1 topic, 2 clients"
+    assert lines[1].split() == ["topic", "subscribers", "messages", "deliveries", "clients", "kept"]
+    assert lines[-1].endswith(" delivered, 0 missed by slow subscribers, 0 denied")
+
+
 @pytest.mark.parametrize("command", [["call", "nope", "echo"], ["ping", "--timeout", "0.2s"]])
 def test_without_nodes_a_terminal_gets_only_an_error(
     command: list[str], middleware: tuple[Middleware, str], in_terminal: Callable[..., tuple[list[str], str]]

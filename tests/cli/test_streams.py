@@ -462,6 +462,18 @@ def test_messages_that_a_group_gave_back_are_not_in_flight(served: Served, capsy
     assert "wait:         30s\n" in told
 
 
+def test_readers_fit_into_a_terminal(served: Served, in_terminal: InTerminal) -> None:
+    at = ("--endpoint", served.endpoint)
+    assert cli.main(["pub", "prices", "tick", "1", "--repeat", "5", *at]) == 0
+    assert cli.main(["reader", "set", "prices", "r" * 60, "--to", "2", *at]) == 0
+    assert cli.main(["sub", "prices", "--shared", "workers", "--since", "earliest", "--count", "2", *at]) == 0
+    lines, _ = in_terminal("reader", "list", "prices", *at)
+    words = "reader kind position lag behind in use by changed user"
+    assert " ".join(lines[1].split()) == words
+    long = next(line for line in lines if line.startswith("rrr"))
+    assert "…  reader         2    3 " in long
+
+
 def test_a_name_with_control_characters_is_escaped(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pub", "ctl\x1b[31m\udcff", "k", "v", "--endpoint", served.endpoint]) == 0
     assert capsys.readouterr().err == "1 message published to ctl\\x1b[31m\\xff\n"
