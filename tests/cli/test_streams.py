@@ -130,8 +130,12 @@ def test_with_curve_only_allowed_clients_can_connect(tmp_path: Path, capsys: pyt
     server = Served(tmp_path / "data", "--curve", str(keys))
     at = ("--endpoint", server.endpoint, "--server-key", str(tmp_path / "server.pub"))
     run(capsys, "pub", "s", "k", "hello", "--key", str(secret), *at)
-    assert cli.main(["pub", "s", "k", "hello", "--timeout", "1s", *at]) == 1
-    assert "does not let us in" in capsys.readouterr().err
+    for timeout in ("1s", "5s", "25s"):  # the answer of a busy machine takes longer
+        assert cli.main(["pub", "s", "k", "hello", "--timeout", timeout, *at]) == 1
+        told = capsys.readouterr().err
+        if "does not let us in" in told:
+            break
+    assert "does not let us in" in told
     assert server.stop()[0] == 0
 
 
