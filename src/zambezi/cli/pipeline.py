@@ -47,12 +47,15 @@ from zambezi.cli.spark import (
     store_options,
 )
 from zambezi.cli.terminal import Console, say, table_console
+from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
+from zambezi.zeps.store.problems import is_away
 
 if TYPE_CHECKING:
     import argparse
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
     from zambezi.spark.lake.compaction import Compacted
     from zambezi.spark.pipelines import Progress, Run
@@ -75,6 +78,8 @@ NAMES: Final = {
 }
 _LEAST_KEEP: Final = 86400.0  # seconds
 POLL: Final = 0.25  # seconds between two looks at the progress of Spark
+AWAY: Final = 600.0  # seconds that a run with --follow waits for an object store that does not answer
+LOOK: Final = 5.0  # seconds between two attempts to reach it
 EVERY: Final = 10.0  # seconds between batches, and between reports, with --follow
 
 
@@ -315,21 +320,50 @@ class _Session:
         return self._report(final=True)
 
     def _follow(self) -> int:
-        work, every = self._work, self._arguments.every
-        query = work.start(follow=True, every=every)
-        reported, due = -1, 0.0
+        work, is_first = self._work, True
         with showing(work, self._progress, quiet=self._arguments.verbose):
-            while not work.wait(query, POLL):
-                if self._interrupted.is_set():
-                    work.stop()
-                    work.add_up()
+            while True:
+                try:
+                    query = work.start(follow=True, every=self._arguments.every)
+                    is_first = False
+                    self._follow_query(query)
                     break
-                batch = work.progress().batch
-                if work.pipeline.live and batch != reported and time.monotonic() >= due:
-                    self._report(final=False)
-                    reported, due = batch, time.monotonic() + every
+                except ZambeziError as error:
+                    if is_first or not self._store_is_back(str(error)):
+                        raise
         self._report(final=True)
         return 0  # Ctrl-C is the normal end
+
+    def _follow_query(self, query: StreamingQuery) -> None:
+        """Report while a query runs, until a signal ends it."""
+        work, every = self._work, self._arguments.every
+        reported, due = -1, 0.0
+        while not work.wait(query, POLL):
+            if self._interrupted.is_set():
+                work.stop()
+                work.add_up()
+                return
+            batch = work.progress().batch
+            if work.pipeline.live and batch != reported and time.monotonic() >= due:
+                self._report(final=False)
+                reported, due = batch, time.monotonic() + every
+
+    def _store_is_back(self, reason: str) -> bool:
+        """Wait until the store of the table can be reached again; return False if that was not the problem."""
+        from zambezi.spark.lake.problems import TableError  # noqa: PLC0415 - needs Spark
+
+        place = self._work.place
+        if place.local is not None or not is_away(reason):
+            return False
+        warn(f"{reason}; the run goes on when the store answers, and waits up to {AWAY / 60:g} min for that")
+        deadline = time.monotonic() + AWAY
+        while time.monotonic() < deadline and not self._interrupted.wait(LOOK):
+            try:
+                place.check_writable()
+            except TableError:
+                continue
+            return True
+        return False
 
     def _report(self, *, final: bool) -> int:
         """Save the results, publish them if asked to, and print them at the end. Return the exit status."""

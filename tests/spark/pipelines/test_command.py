@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
@@ -46,12 +46,15 @@ from zambezi.spark import base_reader
 from zambezi.spark.errors import ConnectionLost
 from zambezi.spark.lake import frames
 from zambezi.spark.lake.place import Place
+from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.table import LakeTable
 from zambezi.spark.options import Options
 from zambezi.spark.pipelines import PIPELINES, Progress, batches
 from zambezi.spark.pipelines.body_profile import Declaration
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
+from zambezi.spark.pipelines.running import PipelineError
+from zambezi.zeps.store.problems import reason_of
 from zambezi.zeps.sync import Client
 
 if TYPE_CHECKING:
@@ -312,6 +315,76 @@ def test_an_archive_of_a_stream_that_was_made_again(tmp_path: Path, capsys: pyte
     assert main([*command, "--accept-loss"]) == 0
     assert main([*RUN, "traffic", *command[3:]]) == 2
     assert "is a table itself: choose a directory for tables" in capsys.readouterr().err
+
+
+class Following:
+    """A run whose store goes away as often as `losses` says, and is back at the second look."""
+
+    def __init__(self, losses: list[Exception], local: Path | None = None) -> None:
+        self.losses = losses
+        self.starts = self.looks = 0
+        self.place = SimpleNamespace(local=local, check_writable=self._look)
+        self.pipeline = SimpleNamespace(live=False)
+
+    def start(self, *, follow: bool, every: float) -> int:
+        self.starts += 1
+        return self.starts
+
+    def wait(self, query: int, _timeout: float) -> bool:
+        if query <= len(self.losses):
+            raise self.losses[query - 1]
+        return True
+
+    def _look(self) -> None:
+        self.looks += 1
+        if self.looks % 2:
+            raise TableError("still away")
+
+
+LOST = PipelineError(f"s3://b/t: {reason_of(OSError('Connection refused'))}")
+
+
+@pytest.mark.parametrize(
+    ("losses", "local", "starts"),
+    [
+        ([], None, 1),
+        ([LOST, LOST], None, 3),
+        ([LOST, PipelineError("something else")], None, 2),
+        ([LOST], Path("out"), 1),
+    ],
+)
+def test_a_run_that_follows_waits_for_an_object_store(
+    losses: list[Exception], local: Path | None, starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "LOOK", 0.0)
+    monkeypatch.setattr(pipeline, "showing", lambda *_, **__: contextlib.nullcontext())
+    reported: list[bool] = []
+    session = object.__new__(pipeline._Session)
+    session._work = work = cast("Any", Following(losses, local))
+    session._arguments = argparse.Namespace(every=1.0, verbose=False)
+    session._interrupted = threading.Event()
+    session._progress = cast("Any", None)
+    monkeypatch.setattr(session, "_report", lambda *, final: reported.append(final))
+    if starts > len(losses):
+        assert session._follow() == 0
+        assert reported == [True]
+        assert work.looks == 2 * len(losses)
+    else:
+        with pytest.raises(PipelineError):
+            session._follow()
+        assert reported == []
+    assert work.starts == starts
+
+
+def test_a_store_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = object.__new__(pipeline._Session)
+    session._work = cast("Any", Following([]))
+    session._interrupted = threading.Event()
+    monkeypatch.setattr(pipeline, "AWAY", 0.0)
+    assert not session._store_is_back(str(LOST))
+    monkeypatch.setattr(pipeline, "AWAY", 60.0)
+    session._interrupted.set()
+    assert not session._store_is_back(str(LOST))
 
 
 def test_a_trace_of_py4j_is_not_shown(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,11 @@ _CAUSES: Final = (
     ("kind: Connect,", "the store cannot be reached: check its endpoint"),
 )
 
+_AWAY: Final = frozenset(
+    {"Connection refused", "operation timed out", "TimedOut", "client error (Connect)", "kind: Connect,"}
+)
+_WORDS_OF_AWAY: Final = tuple({cause for sign, cause in _CAUSES if sign in _AWAY})
+
 
 def reason_of(error: BaseException) -> str:
     """Return an error as one line.
@@ -101,6 +106,15 @@ def _chain_of(error: BaseException, text: str) -> list[str]:
     lines = [first, *(line.strip(" ↳\t") for line in others if line.lstrip().startswith(("↳", "Error: ")))]
     plain = (_WRAPPINGS.sub("", _SYSTEM.sub(r"\1", line)).strip() for line in lines)
     return [line for line in plain if line] or [line for line in lines[:1] if line]
+
+
+def is_away(reason: str) -> bool:
+    """Return whether a reason, which `reason_of` has given, is that the store cannot be reached at the moment.
+
+    >>> is_away(reason_of(OSError("Connection refused"))), is_away(reason_of(OSError(28, "No space left on device")))
+    (True, False)
+    """
+    return any(words in reason for words in _WORDS_OF_AWAY)
 
 
 def is_refusal(error: BaseException) -> bool:
