@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import argparse
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from zambezi.spark.lake.compaction import Compacted
     from zambezi.spark.pipelines import Progress, Run
