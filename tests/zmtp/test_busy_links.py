@@ -15,7 +15,7 @@ from zambezi.zmtp.frames import encode_command
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.reactor import Reactor
-from zambezi.zmtp.stream import READ_LEAST, TIMED, StreamLink
+from zambezi.zmtp.stream import READ_LEAST, READ_SLOW, TIMED, StreamLink
 from zambezi.zmtp.testing import Simulation
 
 
@@ -121,6 +121,30 @@ def test_other_links_read_little_in_a_turn_with_many_links_that_became_busy(
         sim.until(lambda: sum(reads) == 2 * TIMED)
         assert reads[0] == TIMED
         assert link._read == READ_LEAST  # a read that was made small says nothing about the next one
+    hub.close(0)
+
+
+def test_a_link_that_is_busy_alone_is_not_limited_by_its_own_time(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0.0, 1.0)
+    monkeypatch.setattr("zambezi.zmtp.stream.thread_time", lambda: next(clock))
+    sim.threaded = False  # as the sockets of asyncio
+    hub = Router(sim, Options())
+    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
+        stranger.say(hello(identity=b"s"))
+        sim.until(lambda: hub.peers)
+        reads: list[int] = []
+        receive = Connection.receive
+
+        def noted(connection: Connection, data: bytes, now: float) -> list[Event]:
+            reads.append(len(data))
+            return receive(connection, data, now)
+
+        monkeypatch.setattr(Connection, "receive", noted)
+        stranger.say(flood(2 * READ_LEAST))
+        sim.until(lambda: sum(reads) == 2 * READ_LEAST)
+        assert reads[:2] == [READ_LEAST, READ_SLOW]
     hub.close(0)
 
 

@@ -56,6 +56,7 @@ class BusyLinks:
 
     def _take_turns(self) -> None:
         self._is_scheduled = False
+        self.spent = 0.0  # another turn of the loop: the links of the queue read as much as they need
         end = thread_time() + TURN
         for _ in range(len(self._links)):
             link = next(iter(self._links), None)
