@@ -23,5 +23,5 @@ def title(text: str) -> None:
 def say(text: str) -> None:
     line = f"  {elapsed():5.1f} s  {text}"
     if sys.stdout.isatty():
-        line = textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * 11, drop_whitespace=True)
+        line = textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * 11)
     print(line, flush=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import pytest
@@ -98,54 +99,65 @@ def test_a_link_that_is_over_reads_no_more() -> None:
     assert not loop.calls
 
 
-def test_other_links_read_little_in_a_turn_with_many_links_that_became_busy(
-    sim: Simulation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def flood(octets: int) -> bytes:
+    return encode_command(b"\x01X") * (octets // 4)
+
+
+def set_time_of_reads(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each read take so much processor time."""
+    clock = itertools.count(0.0, seconds)
+    monkeypatch.setattr("zambezi.zmtp.stream.thread_time", lambda: next(clock))
+
+
+@contextmanager
+def attached(sim: Simulation) -> Iterator[tuple[Stranger, BusyLinks, StreamLink]]:
+    """A stranger that is connected to a socket, the queue of the socket, and the link between them."""
     hub = Router(sim, Options())
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
         stranger.say(hello(identity=b"s"))
         sim.until(lambda: hub.peers)
         (link,) = hub.transport.links
         assert isinstance(link, StreamLink)
-        reads: list[int] = []
-        receive = Connection.receive
+        yield stranger, hub.transport.busy, link
+    hub.close(0)
 
-        def noted(connection: Connection, data: bytes, now: float) -> list[Event]:
-            reads.append(len(data))
-            hub.transport.busy.spent = 0.0  # the turn is over
-            return receive(connection, data, now)
 
-        monkeypatch.setattr(Connection, "receive", noted)
+def record_reads(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object] = lambda: None) -> list[int]:
+    """Return the list to which the size of each read is added; `then` is called after that."""
+    reads: list[int] = []
+    receive = Connection.receive
+
+    def noted(connection: Connection, data: bytes, now: float) -> list[Event]:
+        reads.append(len(data))
+        then()
+        return receive(connection, data, now)
+
+    monkeypatch.setattr(Connection, "receive", noted)
+    return reads
+
+
+def test_other_links_read_little_in_a_turn_with_many_links_that_became_busy(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attached(sim) as (stranger, busy, link):
+        reads = record_reads(monkeypatch, lambda: setattr(busy, "spent", 0.0))  # the turn is over
         stranger.say(flood(2 * TIMED))
-        hub.transport.busy.spent = 2 * MUCH
+        busy.spent = 2 * MUCH
         sim.until(lambda: sum(reads) == 2 * TIMED)
         assert reads[0] == TIMED
         assert link._read == READ_LEAST  # a read that was made small says nothing about the next one
-    hub.close(0)
 
 
 def test_a_link_that_is_busy_alone_is_not_limited_by_its_own_time(
     sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = itertools.count(0.0, 1.0)
-    monkeypatch.setattr("zambezi.zmtp.stream.thread_time", lambda: next(clock))
+    set_time_of_reads(1.0, monkeypatch)
     sim.threaded = False  # as the sockets of asyncio
-    hub = Router(sim, Options())
-    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
-        stranger.say(hello(identity=b"s"))
-        sim.until(lambda: hub.peers)
-        reads: list[int] = []
-        receive = Connection.receive
-
-        def noted(connection: Connection, data: bytes, now: float) -> list[Event]:
-            reads.append(len(data))
-            return receive(connection, data, now)
-
-        monkeypatch.setattr(Connection, "receive", noted)
+    with attached(sim) as (stranger, _, _):
+        reads = record_reads(monkeypatch)
         stranger.say(flood(2 * READ_LEAST))
         sim.until(lambda: sum(reads) == 2 * READ_LEAST)
         assert reads[:2] == [READ_LEAST, READ_SLOW]
-    hub.close(0)
 
 
 def test_what_was_spent_counts_for_one_turn() -> None:
@@ -157,61 +169,44 @@ def test_what_was_spent_counts_for_one_turn() -> None:
     assert queue.spent == 0.0
 
 
-def flood(octets: int) -> bytes:
-    return encode_command(b"\x01X") * (octets // 4)
-
-
 def test_a_link_whose_reads_are_slow_is_not_watched_until_they_are_quick(
     sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = itertools.count(0.0, 1.0)
-    monkeypatch.setattr("zambezi.zmtp.stream.thread_time", lambda: next(clock))
+    set_time_of_reads(1.0, monkeypatch)
     sim.threaded = False  # as the sockets of asyncio
-    hub = Router(sim, Options())
-    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
-        stranger.say(hello(identity=b"s"))
-        sim.until(lambda: hub.peers)
-        (link,) = hub.transport.links
-        assert isinstance(link, StreamLink)
+    with attached(sim) as (stranger, busy, link):
         waits: list[bool] = []
         original = StreamLink._note_time
 
         def note(one: StreamLink, took: float, is_full: bool) -> None:
             original(one, took, is_full)
-            waits.append(one in hub.transport.busy and one._sock not in sim.watched)
+            waits.append(one in busy and one._sock not in sim.watched)
 
         monkeypatch.setattr(StreamLink, "_note_time", note)
         stranger.say(flood(READ_LEAST))
         sim.until(lambda: waits)
         assert all(waits)
         sim.until(lambda: link._sock in sim.watched)  # it has read everything
-        assert link not in hub.transport.busy
-        clock = itertools.count(0.0, 0.0)
+        assert link not in busy
+        set_time_of_reads(0.0, monkeypatch)
         waits.clear()
         stranger.say(flood(READ_LEAST))
         sim.until(lambda: waits)
         assert not any(waits)
-    hub.close(0)
 
 
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_link_that_is_paused_or_over_leaves_the_queue(
     is_over: bool, sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = itertools.count(0.0, 1.0)
-    monkeypatch.setattr("zambezi.zmtp.stream.thread_time", lambda: next(clock))
+    set_time_of_reads(1.0, monkeypatch)
     sim.threaded = False  # as the sockets of asyncio
-    hub = Router(sim, Options())
-    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
-        stranger.say(hello(identity=b"s"))
-        sim.until(lambda: hub.peers)
-        (link,) = hub.transport.links
-        assert isinstance(link, StreamLink)
+    with attached(sim) as (stranger, busy, link):
         original = StreamLink._note_time
 
         def note(one: StreamLink, took: float, is_full: bool) -> None:
             original(one, took, is_full)
-            assert one in hub.transport.busy
+            assert one in busy
             if is_over:
                 one.abort("test")
             else:
@@ -221,10 +216,9 @@ def test_a_link_that_is_paused_or_over_leaves_the_queue(
         stranger.say(flood(READ_LEAST))
         sim.until(lambda: link._paused or link._gone)
         sim.run()
-        assert link not in hub.transport.busy
+        assert link not in busy
         assert link._sock not in sim.watched
         if not is_over:
             monkeypatch.setattr(StreamLink, "_note_time", original)
             link.resume()
             sim.until(lambda: link._sock in sim.watched)
-    hub.close(0)

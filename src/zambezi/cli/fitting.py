@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 
 _FOLDED: Final = 24  # characters: a column of longer texts can be as narrow as this, and its texts are folded
+NARROW: Final = 16  # characters: the same for tables with many such columns
 _CUT: Final = 16  # characters: a column whose texts can be cut can be as narrow as this
 _GAP: Final = 2  # characters between columns
 JSON: Final = "--json shows all columns"  # the usual `elsewhere`
@@ -71,7 +72,9 @@ class FittingTable:
     def _widths(self, room: int) -> dict[int, int]:
         """Return the widths of the columns to show, by their indexes."""
         count = len(self.columns)
-        least, most = [self._least(index) for index in range(count)], [self._most(index) for index in range(count)]
+        longest = [self._longest(index) for index in range(count)]
+        least = [self._least(index, longest[index]) for index in range(count)]
+        most = [max(1, cell_len(name), cells) for name, cells in zip(self.columns, longest, strict=True)]
         # The first column names what a row is about: it is shown even where it has no room.
         chosen, left = set(range(count)[:1]), room - sum(least[:1])
         for index in sorted(range(1, count), key=lambda index: (self._says_nothing(index), index)):
@@ -81,7 +84,7 @@ class FittingTable:
         widths = {index: least[index] for index in sorted(chosen)}
         for index in sorted(chosen, key=lambda index: (index in self.cut, index)):
             wider = min(most[index] - least[index], max(left, 0))
-            if self._longest(index) <= least[index] and least[index] + wider < most[index]:
+            if longest[index] <= least[index] and least[index] + wider < most[index]:
                 wider = 0  # a heading is on one line, or as narrow as its words
             widths[index] += wider
             left -= wider
@@ -90,14 +93,12 @@ class FittingTable:
     def _says_nothing(self, index: int) -> bool:
         return all(row[index] in NOTHING for row in self.rows)
 
-    def _least(self, index: int) -> int:
+    def _least(self, index: int, longest: int) -> int:
         """Return the width below which the words of the heading or short cells would be broken."""
         heading = max(map(cell_len, self.columns[index].split()), default=0)
-        return max(1, heading, min(self._longest(index), _CUT if index in self.cut else self.folded))
-
-    def _most(self, index: int) -> int:
-        return max(1, cell_len(self.columns[index]), self._longest(index))
+        return max(1, heading, min(longest, _CUT if index in self.cut else self.folded))
 
     def _longest(self, index: int) -> int:
+        """Return the width of the longest line in a column."""
         lines = (line for row in self.rows for line in row[index].splitlines())
         return max(map(cell_len, lines), default=0)

@@ -81,19 +81,11 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
 
 def _moment(microseconds: int, to_the_second: bool) -> str:
     """Return a time as the tables show it."""
-    try:
-        return moment(datetime_of(microseconds), to_the_second=to_the_second) if microseconds else "-"
-    except OverflowError:
-        return _time(microseconds)
+    return moment(datetime_of(microseconds), to_the_second=to_the_second) if microseconds else "-"
 
 
 def _time(microseconds: int, timespec: str = "milliseconds") -> str:
-    if not microseconds:
-        return "-"
-    try:
-        return datetime_of(microseconds).isoformat(timespec=timespec)
-    except OverflowError:
-        return f"{microseconds} us"  # the clock was wrong by millennia
+    return datetime_of(microseconds).isoformat(timespec=timespec) if microseconds else "-"
 
 
 # info

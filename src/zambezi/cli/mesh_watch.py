@@ -18,7 +18,7 @@ from rich.live import Live
 
 from zambezi.cli import node as node_options
 from zambezi.cli.counts import so_many
-from zambezi.cli.fitting import JSON, FittingTable
+from zambezi.cli.fitting import JSON, NARROW, FittingTable
 from zambezi.cli.formats import json_bytes
 from zambezi.cli.node import found_by, group, next_event, node_of
 from zambezi.cli.notices import warn
@@ -30,7 +30,6 @@ from zambezi.zre.sync import Node
 
 REFRESH: Final = 0.5
 FOREVER: Final = math.inf
-_NARROW: Final = 16  # characters: the least width of names, groups and services
 
 
 def add_watch_options(parser: argparse.ArgumentParser) -> None:
@@ -179,7 +178,7 @@ def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: 
         JSON,
         title=f"{so_many(len(peers), 'peer')} of {printable(node.name)} at {node.endpoint}",
         notes=[*([printable(last)] if last else []), "Ctrl-C ends this"],
-        folded=_NARROW,
+        folded=NARROW,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from zambezi.cli.client import add_client_options, add_timeout_option, client_of
 from zambezi.cli.completion import offer
 from zambezi.cli.counts import so_many
-from zambezi.cli.fitting import JSON, FittingTable
+from zambezi.cli.fitting import JSON, NARROW, FittingTable
 from zambezi.cli.quantity import start
 from zambezi.cli.stream import find
 from zambezi.cli.stream_tables import ago, duration
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from zambezi.zeps.sync import Client
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-_NARROW: Final = 16  # characters: the least width of the column of users
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -157,7 +155,7 @@ def reader_table(readers: Sequence[ReaderInfo]) -> FittingTable:
         )
         for one in readers
     ]
-    return FittingTable(columns, {2, 3, 4}, rows, JSON, title="readers", cut={0}, folded=_NARROW)
+    return FittingTable(columns, {2, 3, 4}, rows, JSON, title="readers", cut={0}, folded=NARROW)
 
 
 def _kind(info: ReaderInfo) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from zambezi.cli.fitting import JSON, FittingTable
+from zambezi.cli.fitting import JSON, NARROW, FittingTable
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import ClientInfo, StreamInfo
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_NARROW: Final = 16  # characters: the least width of patterns, addresses and the like
 _NUMBERS: Final = frozenset(
     {"messages", "last", "size", "per s", "readers", "lag", "multicast", "withheld", "client", "credit", "delivered"}
 )
@@ -48,8 +47,9 @@ def stream_table(streams: Sequence[StreamInfo]) -> FittingTable:
             *(_group(one) if grouped else ()),
         )
         rows.append(row)
-    reasons = [f"{printable(one.stream)} is held: {_reason(one)}" for one in streams if one.held]
-    return FittingTable(columns, _numbers(columns), rows, JSON, title="streams", notes=reasons, cut={0}, folded=_NARROW)
+    held = [(one.stream, held_reason(one.stream, one.held)) for one in streams if one.held]
+    reasons = [printable(f"{name} is held: {reason}") for name, reason in held]
+    return FittingTable(columns, _numbers(columns), rows, JSON, title="streams", notes=reasons, cut={0}, folded=NARROW)
 
 
 def _numbers(columns: Sequence[str]) -> set[int]:
@@ -57,9 +57,9 @@ def _numbers(columns: Sequence[str]) -> set[int]:
     return {index for index, name in enumerate(columns) if name in _NUMBERS}
 
 
-def _reason(one: StreamInfo) -> str:
+def held_reason(stream: str, held: str) -> str:
     """Return why a stream is held, without the name of the stream at its beginning."""
-    return printable(one.held.removeprefix(f"stream {one.stream!a}: "))
+    return held.removeprefix(f"stream {stream!a}: ")
 
 
 def _sync(one: StreamInfo) -> str:
@@ -96,7 +96,7 @@ def client_table(clients: Sequence[ClientInfo]) -> FittingTable:
     ]
     elsewhere = "a pipe gets all columns"
     return FittingTable(
-        columns, _numbers(columns), rows, elsewhere, title="subscribers", cut={columns.index("stream")}, folded=_NARROW
+        columns, _numbers(columns), rows, elsewhere, title="subscribers", cut={columns.index("stream")}, folded=NARROW
     )
 
 

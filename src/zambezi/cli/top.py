@@ -25,7 +25,7 @@ from rich.text import Text
 from zambezi.cli.counts import so_many
 from zambezi.cli.notices import warn
 from zambezi.cli.quantity import console_url, seconds
-from zambezi.cli.stream_tables import size
+from zambezi.cli.stream_tables import held_reason, size
 from zambezi.cli.surroundings import add_context_option, setting_of
 from zambezi.cli.terminal import Console, say, table_console
 from zambezi.errors import ZambeziError
@@ -316,7 +316,7 @@ def _problems(state: dict[str, Any]) -> list[str]:
     """Return the problems of a server, and the reasons of held streams that are not among them."""
     problems: list[str] = [*state.get("problems", [])]
     for one in state["zeps"]["streams"] if state["zeps"] is not None else ():
-        reason = one["held"].removeprefix(f"stream {one['stream']!a}: ")
+        reason = held_reason(one["stream"], one["held"])
         if reason and not any(reason in problem for problem in problems):
             problems.append(f"stream {one['stream']}: {reason}")
     return problems

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.cli.counts import so_many
-from zambezi.cli.fitting import JSON, FittingTable
+from zambezi.cli.fitting import JSON, NARROW, FittingTable
 from zambezi.cli.middleware import add_middleware_options, middleware_of
 from zambezi.cli.notices import show_warnings, telling
 from zambezi.cli.quantity import seconds
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 TOPICS: Final = "$topics"
-_NARROW: Final = 16  # characters: the least width of topics and of the names of clients
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -115,7 +114,7 @@ def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) 
         JSON,
         title=f"{so_many(len(topics), 'topic')}, {so_many(report['clients'], 'client')}",
         notes=[counted],
-        folded=_NARROW,
+        folded=NARROW,
     )
 
 

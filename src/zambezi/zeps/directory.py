@@ -28,7 +28,7 @@ GROUP_NAME: Final = 255 - len(SHARED)  # bytes of the name of a group, so that b
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_LAST: Final = 253_402_300_799_999_999
+_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 # The JSON types of a field, by its annotation.
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
@@ -231,7 +231,10 @@ def subject_of(name: str) -> str:
 
 
 def datetime_of(microseconds: int) -> datetime:
-    """Return a time that is given in microseconds since 1970; the last one of the year 9999 for all later ones."""
+    """Return a time that is given in microseconds since 1970.
+
+    If a clock is wrong by millennia, it is the last one of the year 9999: Python has no later ones.
+    """
     return _EPOCH + timedelta(microseconds=min(microseconds, _LAST))
 
 

@@ -365,6 +365,19 @@ def test_an_index_that_cannot_be_read_is_an_invalid(stage: Stage, monkeypatch: p
     assert entries(client) == [(1, 1)]
 
 
+def record_waits(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list to which something is added whenever work waits for its turn."""
+    waits: list[int] = []
+    wait = stage.engine.turns.wait
+
+    def counted(work: Callable[[], int]) -> None:
+        waits.append(1)
+        wait(work)
+
+    monkeypatch.setattr(stage.engine.turns, "wait", counted)
+    return waits
+
+
 def test_a_question_that_matches_few_of_many_streams_lets_others_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,14 +385,7 @@ def test_a_question_that_matches_few_of_many_streams_lets_others_have_their_turn
     monkeypatch.setattr(reports, "_KEYS", 10)
     with Stage(tmp_path, streams=[f"s{number}" for number in range(100)]) as stage:
         client = stage.client("$streams", credit=PLENTY)
-        waits: list[int] = []
-        wait = stage.engine.turns.wait
-
-        def counted(work: Callable[[], int]) -> None:
-            waits.append(1)
-            wait(work)
-
-        monkeypatch.setattr(stage.engine.turns, "wait", counted)
+        waits = record_waits(stage, monkeypatch)
         client.send(Subscribe("glob:*s99", 0), Ping())
         assert len(waits) == 9
         assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "PingOk"]
@@ -438,14 +444,7 @@ def test_the_changes_of_many_rows_are_found_in_turns(stage: Stage, monkeypatch: 
     client, late = stage.client("$readers/prices", credit=PLENTY), stage.client("$readers/prices", credit=PLENTY)
     client.subscribe()
     assert len(client.keys) == 102
-    waits: list[int] = []
-    wait = stage.engine.turns.wait
-
-    def counted(work: Callable[[], int]) -> None:
-        waits.append(1)
-        wait(work)
-
-    monkeypatch.setattr(stage.engine.turns, "wait", counted)
+    waits = record_waits(stage, monkeypatch)
     late.send(Subscribe("", LATEST), Ping())
     assert len(waits) == 10
     assert late.said[-1] == "PingOk"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, overload
 
 from zambezi.wire.text import as_text
 from zambezi.zeps.block import low_columns
-from zambezi.zeps.directory import datetime_of, microseconds_of
+from zambezi.zeps.directory import datetime_of
 from zambezi.zeps.layout import (
     BODY_LENGTH,
     DELIVER,
@@ -34,7 +34,6 @@ from zambezi.zmtp.runs import Run
 
 _KEYS_KNOWN: Final = 4096
 _TIMES_KNOWN: Final = 4096
-_LATEST: Final = microseconds_of(datetime.max.replace(tzinfo=UTC))  # for a broker whose clock is wrong by millennia
 _LAST_SEQUENCE: Final = (1 << 64) - 1
 _AFTER_ALL: Final = DELIVER[:-1] + bytes((DELIVER[-1] + 1,))  # sorts after every DELIVER message
 
@@ -84,7 +83,7 @@ class _Moments(dict[int, datetime | None]):
     def __missing__(self, microseconds: int) -> datetime | None:
         if len(self) >= _TIMES_KNOWN:
             self.clear()
-        moment = self[microseconds] = datetime_of(min(microseconds, _LATEST)) if microseconds else None
+        moment = self[microseconds] = datetime_of(microseconds) if microseconds else None
         return moment
 
 

@@ -311,7 +311,8 @@ class Positions:
         if self._pieces:
             with self._lock:
                 self._join_all()
-        return sorted([state for state in tuple(self._states.values()) if state.kind == kind], key=_name_of)
+        states = self._states
+        return [state for name in self.names(kind) if (state := states.get((kind, name))) is not None]
 
     def names(self, kind: int) -> tuple[str, ...]:
         """Return the names of a kind, in order. They are sorted only if there are others than before."""
@@ -530,7 +531,3 @@ def _ignore(records: bytes) -> None:
 def _write_all(descriptor: int, octets: bytes, offset: int) -> None:
     if os.pwrite(descriptor, octets, offset) < len(octets):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _name_of(state: Position) -> str:
-    return state.name
